@@ -201,7 +201,7 @@ int bench_local_start(struct bench_local *l, struct bench_options *o, struct rs_
 	*l = (struct bench_local){0};
 	l->pids = calloc((size_t)o->local_reducers + (size_t)o->ranks + 1, sizeof(*l->pids));
 	if (!l->pids)
-		return rs_fail(e, RS_ENOMEM, "out of memory for %d processes", o->ranks);
+		return rs_oom(e, 0, "%d processes", o->ranks);
 	signals_of(&set);
 	sigprocmask(SIG_BLOCK, &set, NULL);
 	if (!o->local_reducers)

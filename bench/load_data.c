@@ -33,7 +33,7 @@ int load_data_init(struct load_data *d, enum rs_dtype dtype, unsigned ranks, uin
 	for (unsigned c = 0; c < LOAD_CLASSES; c++)
 		if (!d->mine[c] || !d->expected) {
 			load_data_close(d);
-			return rs_fail(e, RS_ENOMEM, "no memory for the contributions");
+			return rs_oom(e, 0, "the contributions");
 		}
 	for (uint32_t i = 0; i < n; i++) {
 		long sum = 0;

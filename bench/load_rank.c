@@ -241,7 +241,7 @@ static int take_payload(struct load_rank *r, const uint8_t *at, uint32_t n, stru
 		if (!r->control)
 			r->control = malloc(r->in.payload_len);
 		if (!r->control)
-			return rs_fail(e, RS_ENOMEM, "no memory for a control frame");
+			return rs_oom(e, r->in.payload_len, "a control frame");
 		memcpy(r->control + r->pos, at, n);
 	}
 	r->pos += n;

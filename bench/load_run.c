@@ -113,7 +113,7 @@ static int make_parts(struct load *l, struct rs_err *e)
 	l->silent = calloc(o->silent + 1, sizeof *l->silent);
 	l->scratch = malloc(LOAD_READ);
 	if (!l->jobs || !l->ranks || !l->silent || !l->scratch)
-		return rs_fail(e, RS_ENOMEM, "no memory for %u ranks", l->ranks_n);
+		return rs_oom(e, 0, "%u ranks", l->ranks_n);
 	memset(l->silent, -1, o->silent * sizeof *l->silent);
 	for (unsigned i = 0; i < o->jobs; i++) {
 		struct load_job *j = &l->jobs[i];

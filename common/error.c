@@ -62,6 +62,18 @@ int rs_fail_sys(struct rs_err *e, int code, int sys, const char *fmt, ...)
 	return code;
 }
 
+int rs_oom(struct rs_err *e, size_t bytes, const char *what, ...)
+{
+	char text[sizeof e->msg];
+	va_list ap;
+
+	va_start(ap, what);
+	put_sentence(text, sizeof text, what, ap);
+	va_end(ap);
+	return bytes ? rs_fail(e, RS_ENOMEM, "out of memory for %s (%zu bytes)", text, bytes)
+		     : rs_fail(e, RS_ENOMEM, "out of memory for %s", text);
+}
+
 int rs_wrap(struct rs_err *e, const char *fmt, ...)
 {
 	char context[sizeof e->msg];

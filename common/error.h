@@ -7,6 +7,8 @@
 #ifndef RS_COMMON_ERROR_H
 #define RS_COMMON_ERROR_H
 
+#include <stddef.h>
+
 /* name, value, description for use without a sentence */
 #define RS_CODES(X)                                                                                                    \
 	X(RS_EINVAL, -1, "invalid argument")                                                                           \
@@ -52,6 +54,10 @@ int rs_fail(struct rs_err *e, int code, const char *fmt, ...) __attribute__((for
 
 /* Does the same as rs_fail, and appends ": " and the text of errno value sys. */
 int rs_fail_sys(struct rs_err *e, int code, int sys, const char *fmt, ...) __attribute__((format(printf, 4, 5)));
+
+/* Reports that there is no memory: "out of memory for WHAT (N bytes)". bytes 0: not known, or few. Returns RS_ENOMEM.
+ */
+int rs_oom(struct rs_err *e, size_t bytes, const char *what, ...) __attribute__((format(printf, 3, 4)));
 
 /* Puts "<context>: " in front of the sentence in *e. Without room for both, the sentence stays as it is. Keeps and
  * returns the code; RS_EINTERNAL if e is NULL. */

@@ -55,7 +55,7 @@ static int spare_take(int fd, struct rs_err *e)
 	struct timespec until;
 
 	if (!at)
-		return rs_fail(e, RS_ENOMEM, "no memory for an event loop that watches %d descriptors", fd + 1);
+		return rs_oom(e, size, "an event loop that watches %d descriptors", fd + 1);
 	clock_gettime(CLOCK_REALTIME, &until);
 	until.tv_sec++;
 	if (!spare.own || pthread_mutex_timedlock(&spare.lock, &until)) {

@@ -205,7 +205,7 @@ static int tcp_conn_secure(struct tcp_conn *c, int fd, SSL_CTX *ctx, struct rs_e
 	if (!c->ssl) {
 		BIO_free(bio);
 		ERR_clear_error();
-		return rs_fail(e, RS_ENOMEM, "there is no memory for TLS");
+		return rs_oom(e, 0, "TLS");
 	}
 	BIO_set_data(bio, c);
 	BIO_set_init(bio, 1);
@@ -225,7 +225,7 @@ int tcp_conn_accept(struct tcp_conn *c, int fd, SSL_CTX *ctx, const void *first,
 	if (!c->in) {
 		SSL_free(c->ssl);
 		tcp_conn_plain(c, fd);
-		return rs_fail(e, RS_ENOMEM, "there is no memory for TLS");
+		return rs_oom(e, 0, "TLS");
 	}
 	memcpy(c->in, first, n);
 	c->in_n = (unsigned)n;
@@ -274,7 +274,7 @@ int tcp_conn_connect(struct tcp_conn *c, int fd, SSL_CTX *ctx, const char *name,
 	ERR_clear_error();
 	SSL_free(c->ssl);
 	tcp_conn_plain(c, fd);
-	return rs_fail(e, RS_ENOMEM, "there is no memory for TLS with %s", name);
+	return rs_oom(e, 0, "TLS with %s", name);
 }
 
 void tcp_conn_move(struct tcp_conn *to, struct tcp_conn *from)

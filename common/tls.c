@@ -78,7 +78,7 @@ static int read_file(BIO **ret, const char *what, const char *file, bool secret,
 				   rs_credential_hint(file));
 	bio = BIO_new(BIO_s_mem());
 	if (!bio)
-		rc = rs_fail(e, RS_ENOMEM, "there is no memory for %s", file);
+		rc = rs_oom(e, 0, "%s", file);
 	else if (fstat(fd, &st) || !S_ISREG(st.st_mode) || st.st_size > FILE_MAX)
 		rc = rs_fail(e, RS_ECONFIG, "%s %s is not a file of at most %d KiB", what, file, FILE_MAX >> 10);
 	else if (secret && (st.st_mode & (S_IROTH | S_IWOTH)))
@@ -89,7 +89,7 @@ static int read_file(BIO **ret, const char *what, const char *file, bool secret,
 		if (got < 0)
 			rc = rs_fail_sys(e, RS_ECONFIG, errno, "%s %s cannot be read", what, file);
 		else if (BIO_write(bio, buf, (int)got) != got)
-			rc = rs_fail(e, RS_ENOMEM, "there is no memory for %s", file);
+			rc = rs_oom(e, 0, "%s", file);
 	}
 	OPENSSL_cleanse(buf, sizeof buf);
 	close(fd);
@@ -384,7 +384,7 @@ int tls_worker(SSL_CTX **ret, enum tls_mode mode, const struct tls_files *f, str
 	rc = load_files(ctx, mode, false, f, e);
 	/* unlike the other functions, this one returns 0 for success */
 	if (!rc && SSL_CTX_set_alpn_protos(ctx, protocol, PROTOCOL_LEN))
-		rc = rs_fail(e, RS_ENOMEM, "there is no memory for TLS");
+		rc = rs_oom(e, 0, "TLS");
 	if (rc) {
 		SSL_CTX_free(ctx);
 		return rc;
@@ -500,7 +500,7 @@ static int load_text(char **ret, const char *what, const char *file, bool secret
 	len = BIO_get_mem_data(bio, &bytes);
 	*ret = strndup(bytes, (size_t)len);
 	BIO_free(bio);
-	return *ret ? RS_OK : rs_fail(e, RS_ENOMEM, "there is no memory for %s", what);
+	return *ret ? RS_OK : rs_oom(e, 0, "%s", what);
 }
 
 int tls_texts_load(struct tls_texts *ret, const struct tls_files *files, struct rs_err *e)

@@ -49,7 +49,7 @@ int tls_own_verify(SSL_CTX *ctx, bool reducer, struct rs_err *e)
 	if (!verify ||
 	    !X509_STORE_CTX_init(verify, SSL_CTX_get_cert_store(ctx), SSL_CTX_get0_certificate(ctx), chain) ||
 	    !X509_STORE_CTX_set_default(verify, reducer ? "ssl_server" : "ssl_client"))
-		rc = rs_fail(e, RS_ENOMEM, "there is no memory for TLS");
+		rc = rs_oom(e, 0, "TLS");
 	else if (X509_verify_cert(verify) != 1)
 		rc = rs_fail(e, RS_ECONFIG, "%s", X509_verify_cert_error_string(X509_STORE_CTX_get_error(verify)));
 	X509_STORE_CTX_free(verify);

@@ -85,10 +85,10 @@ static int make_config(const struct environment *env, const char *variable, cons
 	int rc;
 
 	if (!out)
-		return rs_fail(env->e, RS_ENOMEM, "out of memory for the configuration");
+		return rs_oom(env->e, 0, "the configuration");
 	rc = write_reducers(env, s, out);
 	if (fclose(out) && !rc)
-		rc = rs_fail(env->e, RS_ENOMEM, "out of memory for the configuration");
+		rc = rs_oom(env->e, 0, "the configuration");
 	if (!rc)
 		rc = rs_config_parse(ret, variable, text, len, env->e);
 	free(text);

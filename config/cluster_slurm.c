@@ -47,7 +47,7 @@ static int slurm_take_reducers(struct slurm *s, const char *variable, const stru
 			       nodes->n, RS_REDUCERS_MAX);
 	spec->address = calloc(nodes->n, sizeof *spec->address);
 	if (!spec->address)
-		return rs_fail(s->e, RS_ENOMEM, "out of memory for %u reducers", nodes->n);
+		return rs_oom(s->e, nodes->n * sizeof *spec->address, "%u reducers", nodes->n);
 	spec->reducers = nodes->n;
 	s->reducer = nodelist_find(nodes, s->node);
 	for (unsigned i = 0; i < nodes->n; i++) {

@@ -193,7 +193,7 @@ static int read_reducers(struct reading *r, const struct ydoc_node *cluster)
 				 RS_REDUCERS_MAX);
 	r->spec->address = calloc(n, sizeof *r->spec->address);
 	if (!r->spec->address)
-		return rs_fail(r->e, RS_ENOMEM, "out of memory for %u reducers", n);
+		return rs_oom(r->e, n * sizeof *r->spec->address, "%u reducers", n);
 	r->spec->reducers = n;
 	n = 0;
 	for (const struct ydoc_node *item = pool->child; item && !rc; item = item->next)
@@ -332,7 +332,7 @@ static int parse(struct reading *r, const char *text)
 	int rc;
 
 	if (!copy)
-		return rs_fail(r->e, RS_ENOMEM, "out of memory for %s", r->format->variable);
+		return rs_oom(r->e, 0, "%s", r->format->variable);
 	join_surrogates(copy);
 	snprintf(name, sizeof name, "environment variable %s", r->format->variable);
 	rc = ydoc_parse(&r->doc, name, "JSON", copy, strlen(copy), r->e);

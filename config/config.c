@@ -209,7 +209,7 @@ static int read_list(struct reading *r, const struct schema_section *section, co
 	}
 	items = calloc(n, section->item_size);
 	if (!items)
-		return rs_fail(r->e, RS_ENOMEM, "out of memory for %u %s", n, section->name);
+		return rs_oom(r->e, n * section->item_size, "%u %s", n, section->name);
 	memcpy((char *)r->cfg + section->items, &items, sizeof items);
 	memcpy((char *)r->cfg + section->count, &n, sizeof n);
 	n = 0;
@@ -278,7 +278,7 @@ static int add_local_reducer(struct reading *r)
 	struct rs_reducer *reducer = calloc(1, sizeof *reducer);
 
 	if (!reducer)
-		return rs_fail(r->e, RS_ENOMEM, "out of memory for a reducer");
+		return rs_oom(r->e, 0, "a reducer");
 	set_defaults("reducers", reducer);
 	memcpy(reducer->id, "r0", sizeof "r0");
 	memcpy(reducer->address, "127.0.0.1:7600", sizeof "127.0.0.1:7600");
@@ -394,7 +394,7 @@ static int finish(struct reading *r)
 				 cfg->reducers_n);
 	cfg->sharding.owner = calloc(cfg->sharding.shards, sizeof *cfg->sharding.owner);
 	if (!cfg->sharding.owner)
-		return rs_fail(r->e, RS_ENOMEM, "out of memory for the shard map");
+		return rs_oom(r->e, cfg->sharding.shards * sizeof *cfg->sharding.owner, "the shard map");
 	return shardmap_deal(cfg->sharding.owner, cfg->sharding.shards, cfg->reducers, cfg->reducers_n, r->e);
 }
 
@@ -498,7 +498,7 @@ int rs_config_read(char **ret, size_t *ret_len, const char *file, struct rs_err 
 	if (buf)
 		rc = read_all(fd, file ? file : "standard input", buf, size, ret_len, e);
 	else
-		rc = rs_fail(e, RS_ENOMEM, "out of memory for %s", file ? file : "standard input");
+		rc = rs_oom(e, size, "%s", file ? file : "standard input");
 	if (file)
 		close(fd);
 	if (rc)

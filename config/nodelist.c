@@ -40,7 +40,7 @@ static int add_name(struct reading *r, const char *at, const char *name)
 		void *bigger = realloc(l->name, room * sizeof *l->name);
 
 		if (!bigger)
-			return rs_fail(r->e, RS_ENOMEM, "out of memory for %u names of nodes", room);
+			return rs_oom(r->e, room * sizeof *l->name, "%u names of nodes", room);
 		l->name = bigger;
 		r->room = room;
 	}

@@ -96,7 +96,7 @@ int shardmap_deal(uint16_t *owner, unsigned shards, const struct rs_reducer *red
 	struct share *share = calloc(n, sizeof *share);
 
 	if (!share)
-		return rs_fail(e, RS_ENOMEM, "out of memory for the shard map");
+		return rs_oom(e, n * sizeof *share, "the shard map");
 	for (unsigned i = 0; i < n; i++)
 		share[i].weight = millionths(reducers[i].weight);
 	apportion(share, n, shards);
@@ -110,7 +110,7 @@ int shardmap_interleave(uint16_t *owner, unsigned shards, const unsigned *counts
 	struct share *share = calloc(n, sizeof *share);
 
 	if (!share)
-		return rs_fail(e, RS_ENOMEM, "out of memory for the shard map");
+		return rs_oom(e, n * sizeof *share, "the shard map");
 	for (unsigned i = 0; i < n; i++)
 		share[i].shards = counts[i];
 	interleave(owner, shards, share, n);
@@ -292,7 +292,7 @@ int shardmap_read(struct rs_config *cfg, const struct ydoc *doc, const struct yd
 
 	r = calloc(1, sizeof *r); /* too large for the stack of a thread */
 	if (!r)
-		return rs_fail(e, RS_ENOMEM, "out of memory for the shard map");
+		return rs_oom(e, 0, "the shard map");
 	r->cfg = cfg;
 	r->doc = doc;
 	r->e = e;
@@ -302,7 +302,7 @@ int shardmap_read(struct rs_config *cfg, const struct ydoc *doc, const struct yd
 		goto free_reading;
 	cfg->sharding.owner = malloc(r->shards * sizeof *cfg->sharding.owner);
 	if (!cfg->sharding.owner) {
-		rc = rs_fail(e, RS_ENOMEM, "out of memory for the shard map");
+		rc = rs_oom(e, r->shards * sizeof *cfg->sharding.owner, "the shard map");
 		goto free_reading;
 	}
 	memcpy(cfg->sharding.owner, r->owner, r->shards * sizeof *cfg->sharding.owner);

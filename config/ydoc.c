@@ -89,7 +89,7 @@ static int fail_parser(struct builder *b, const yaml_parser_t *p, const char *te
 
 	switch (p->error) {
 	case YAML_MEMORY_ERROR:
-		return rs_fail(b->e, RS_ENOMEM, "%s: out of memory", b->doc->name);
+		return rs_oom(b->e, 0, "%s", b->doc->name);
 	case YAML_READER_ERROR:
 		locate(text, p->problem_offset < len ? p->problem_offset : len, &line, &column);
 		snprintf(what, sizeof what, "not a text in UTF-8: %s", p->problem);
@@ -116,7 +116,7 @@ static struct ydoc_node *add_node(struct builder *b, enum ydoc_kind kind, const 
 		n->text = strdup(text);
 	if (!n || (text && !n->text)) {
 		free(n);
-		rs_fail(b->e, RS_ENOMEM, "%s: out of memory", b->doc->name);
+		rs_oom(b->e, 0, "%s", b->doc->name);
 		return NULL;
 	}
 	n->kind = kind;
@@ -269,7 +269,7 @@ int ydoc_parse(struct ydoc *ret, const char *name, const char *format, const voi
 	if (rc)
 		return rc;
 	if (!yaml_parser_initialize(&parser))
-		return rs_fail(e, RS_ENOMEM, "%s: out of memory", doc.name);
+		return rs_oom(e, 0, "%s", doc.name);
 	yaml_parser_set_encoding(&parser, YAML_UTF8_ENCODING);
 	yaml_parser_set_input_string(&parser, text, len);
 	rc = run_parser(&b, &parser, text, len);

@@ -183,7 +183,7 @@ static void *unpack(const ProtobufCMessageDescriptor *type, const char *what, co
 	void *m = protobuf_c_message_unpack(type, &memory, len, in);
 
 	if (!m && failed)
-		rs_fail(e, RS_ENOMEM, "no memory to decode the %s message", what);
+		rs_oom(e, 0, "the %s message", what);
 	else if (!m)
 		malformed(e, what);
 	return m;

@@ -31,7 +31,7 @@ int coll_register(struct coll *c, void *data, size_t bytes, int kind, void **ret
 	}
 	m = malloc(sizeof *m);
 	if (!m) {
-		rs_fail(&e, RS_ENOMEM, "out of memory for a registration");
+		rs_oom(&e, 0, "a registration");
 		return plugin_fail(c->plugin, &e);
 	}
 	pthread_mutex_lock(&c->lock);

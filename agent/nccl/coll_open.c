@@ -47,7 +47,7 @@ int coll_listen(struct plugin *p, void *handle, struct coll_listen **ret)
 		return plugin_fail(p, &e);
 	l = malloc(sizeof *l);
 	if (!l) {
-		rs_fail(&e, RS_ENOMEM, "out of memory for a communicator");
+		rs_oom(&e, 0, "a communicator");
 		return plugin_fail(p, &e);
 	}
 	l->plugin = p;
@@ -190,7 +190,7 @@ static struct coll *coll_new(struct plugin *p, const struct coll_handle *of, uns
 	uint64_t id = 0, more = 0;
 
 	if (!c) {
-		rs_fail(e, RS_ENOMEM, "out of memory for a communicator");
+		rs_oom(e, 0, "a communicator");
 		return NULL;
 	}
 	for (unsigned i = 0; i < 8; i++) {

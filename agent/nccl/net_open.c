@@ -117,7 +117,7 @@ int net_listen(struct plugin *p, void *handle, struct net_listen **ret)
 		return NCCL_SYSTEM_ERROR;
 	l = calloc(1, sizeof *l);
 	if (!l) {
-		rs_fail(&e, RS_ENOMEM, "out of memory for a listener");
+		rs_oom(&e, 0, "a listener");
 		return plugin_fail(p, &e);
 	}
 	l->plugin = p;
@@ -162,7 +162,7 @@ static int net_open(struct plugin *p, const struct net_handle *h, struct net_ope
 		o->net = net_new(p, true, p->sockets);
 	if (!o || !o->net) {
 		free(o);
-		return rs_fail(e, RS_ENOMEM, "out of memory for a connection");
+		return rs_oom(e, 0, "a connection");
 	}
 	net_print_peer(o->net, &h->address.any);
 	o->since_ms = net_now_ms();
@@ -378,7 +378,7 @@ int net_accept(struct net_listen *l, struct net **ret)
 			continue;
 		n = net_new(l->plugin, false, w->greeting.sockets);
 		if (!n) {
-			rs_fail(&e, RS_ENOMEM, "out of memory for a connection");
+			rs_oom(&e, 0, "a connection");
 			return plugin_fail(l->plugin, &e);
 		}
 		for (unsigned k = 0; k < n->sockets; k++) {

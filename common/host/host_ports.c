@@ -147,7 +147,7 @@ static int host_new_control(struct host *h, struct rs_err *e)
 	};
 
 	if (!h->events)
-		return rs_fail(e, RS_ENOMEM, "no memory for the control service");
+		return rs_oom(e, 0, "the control service");
 	events_init(h->events);
 	host_answers_options(h, &so);
 	h->denied = (struct rs_log_limit){.event = "control-denied", .per_s = DENIED_LINES_PER_S};

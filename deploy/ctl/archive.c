@@ -32,7 +32,7 @@ int archive_create(struct archive **ret, const char *path, struct rs_err *e)
 	int fd = -1, rc;
 
 	if (!a || !(a->path = strdup(path))) {
-		rc = rs_fail(e, RS_ENOMEM, "out of memory for an archive");
+		rc = rs_oom(e, 0, "an archive");
 		goto free_archive;
 	}
 	fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
@@ -42,7 +42,7 @@ int archive_create(struct archive **ret, const char *path, struct rs_err *e)
 	}
 	a->out = gzip_open(fd);
 	if (!a->out) {
-		rc = rs_fail(e, RS_ENOMEM, "out of memory for an archive");
+		rc = rs_oom(e, 0, "an archive");
 		goto close_file;
 	}
 	*ret = a;

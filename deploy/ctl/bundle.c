@@ -304,7 +304,7 @@ static int run_bundle(const struct call *call, struct rs_err *e)
 	snprintf(path, sizeof path, "%s.tar.gz", m.bundle.name);
 	output = output ? output : path;
 	rc = m.cfgs && m.is_file && m.is_good && m.list ? archive_create(&m.bundle.archive, output, e)
-							: rs_fail(e, RS_ENOMEM, "out of memory for a bundle");
+							: rs_oom(e, (n + 1) * sizeof *m.is_good, "a bundle");
 	if (!rc) {
 		make(&m, call);
 		rc = archive_close(m.bundle.archive, e);

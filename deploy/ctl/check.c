@@ -205,7 +205,7 @@ static int run_check(const struct call *call, struct rs_err *e)
 	else if (!rc)
 		print_text(&c, roles, probes);
 	if (!rc && c.no_memory)
-		rc = rs_fail(e, RS_ENOMEM, "out of memory for the result");
+		rc = rs_oom(e, 0, "the result");
 	else if (!rc && c.errors)
 		rc = rs_fail(e, RS_ECONFIG, "%s", "");
 	free(probes);

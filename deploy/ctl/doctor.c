@@ -71,7 +71,7 @@ static int run_doctor(const struct call *call, struct rs_err *e)
 {
 	Reduction__V1__StatusRequest request = REDUCTION__V1__STATUS_REQUEST__INIT;
 	struct visit *v = calloc(1, sizeof *v);
-	int rc = v ? reducers_open(&v->reducers, call, false, e) : rs_fail(e, RS_ENOMEM, "out of memory");
+	int rc = v ? reducers_open(&v->reducers, call, false, e) : rs_oom(e, 0, "a visit");
 
 	if (rc) {
 		free(v);

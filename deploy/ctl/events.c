@@ -156,7 +156,7 @@ static int run_events(const struct call *call, struct rs_err *e)
 	for (unsigned i = 0; readers && i < a.reducers_n; i++)
 		readers[i] = (struct reader){
 		    .reducers = &a, .reducer = i, .json = call->value[REDUCERS_JSON] != NULL, .request = request};
-	rc = readers ? read_all(readers, a.reducers_n, e) : rs_fail(e, RS_ENOMEM, "out of memory for events");
+	rc = readers ? read_all(readers, a.reducers_n, e) : rs_oom(e, a.reducers_n * sizeof *readers, "events");
 	free(readers);
 	reducers_close(&a);
 	return rc;

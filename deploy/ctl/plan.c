@@ -88,7 +88,7 @@ static int set_reducers(struct rs_config *cfg, unsigned keep, unsigned n, struct
 	struct rs_reducer *list = realloc(cfg->reducers, n * sizeof *list);
 
 	if (!list)
-		return rs_fail(e, RS_ENOMEM, "out of memory for %u reducers", n);
+		return rs_oom(e, n * sizeof *list, "%u reducers", n);
 	cfg->reducers = list;
 	cfg->reducers_n = n;
 	if (cfg->job.min_reducers > n)

@@ -224,7 +224,7 @@ int probe_all(struct probe **ret, const struct rs_config *cfg, uint32_t timeout_
 	int rc = RS_OK;
 
 	if (!probes || !all)
-		rc = rs_fail(e, RS_ENOMEM, "out of memory for %u reducers", cfg->reducers_n);
+		rc = rs_oom(e, 0, "%u reducers", cfg->reducers_n);
 	if (!rc && cfg->security.secret[0])
 		rc = auth_secret_load(&secret, cfg->security.secret, e);
 	if (!rc)

@@ -35,7 +35,7 @@ static int take_token(struct reducers *a, const char *file, struct rs_err *e)
 		memcpy(a->bearer + sizeof scheme - 1, token.bytes, token.len);
 		a->bearer[sizeof scheme - 1 + token.len] = '\0';
 	} else {
-		rc = rs_fail(e, RS_ENOMEM, "out of memory for a token");
+		rc = rs_oom(e, sizeof scheme + token.len, "a token");
 	}
 	auth_secret_clear(&token);
 	return rc;
@@ -124,7 +124,7 @@ int reducers_open(struct reducers *a, const struct call *call, bool admin, struc
 	*a = (struct reducers){0};
 	a->reducers = calloc(RS_REDUCERS_MAX + FILES_MAX, sizeof *a->reducers);
 	if (!a->reducers)
-		return rs_fail(e, RS_ENOMEM, "out of memory for the reducers");
+		return rs_oom(e, (RS_REDUCERS_MAX + FILES_MAX) * sizeof *a->reducers, "the reducers");
 	for (unsigned i = 0; !rc && i < (call->files_n ? call->files_n : 1); i++) {
 		const char *target = call->files_n ? call->files[i] : call->file;
 
@@ -227,7 +227,7 @@ int reducers_all(struct reducers *a, const char *path, const ProtobufCMessage *r
 	int rc = RS_OK;
 
 	if (!asks || !why) {
-		rc = rs_fail(e, RS_ENOMEM, "out of memory for queries");
+		rc = rs_oom(e, 0, "queries");
 		goto out;
 	}
 	for (unsigned i = 0; i < a->reducers_n; i++)

@@ -9,7 +9,7 @@ int timeline_init(struct timeline *t, unsigned processes, struct rs_err *e)
 	*t = (struct timeline){.complete = true, .consistent = true};
 	t->processes = calloc(processes, sizeof *t->processes);
 	if (!t->processes)
-		return rs_fail(e, RS_ENOMEM, "out of memory for a timeline");
+		return rs_oom(e, processes * sizeof *t->processes, "a timeline");
 	t->processes_n = processes;
 	return RS_OK;
 }
@@ -43,7 +43,7 @@ static int timeline_add_sources(struct timeline *t, unsigned process, const Redu
 	struct timeline_source *more = realloc(t->sources, (t->sources_n + m->n_sources) * sizeof *more + 1);
 
 	if (!more)
-		return rs_fail(e, RS_ENOMEM, "out of memory for a timeline");
+		return rs_oom(e, (t->sources_n + m->n_sources) * sizeof *more + 1, "a timeline");
 	t->sources = more;
 	for (size_t i = 0; i < m->n_sources; i++) {
 		const Reduction__V1__TraceSource *from = m->sources[i];
@@ -73,7 +73,7 @@ int timeline_add(struct timeline *t, unsigned process, const Reduction__V1__Trac
 		return e->code;
 	more = realloc(t->records, (t->records_n + n) * sizeof *more + 1);
 	if (!more)
-		return rs_fail(e, RS_ENOMEM, "out of memory for a timeline");
+		return rs_oom(e, (t->records_n + n) * sizeof *more + 1, "a timeline");
 	t->records = more;
 	for (size_t i = 0; i < n; i++) {
 		struct timeline_record *to = &t->records[t->records_n];
@@ -136,7 +136,7 @@ int timeline_join(struct timeline *t, struct rs_err *e)
 	qsort(t->records, t->records_n, sizeof *t->records, timeline_order);
 	t->spans = calloc(t->records_n + 1, sizeof *t->spans); /* one more, so that it is not NULL */
 	if (!t->spans)
-		return rs_fail(e, RS_ENOMEM, "out of memory for a timeline");
+		return rs_oom(e, (t->records_n + 1) * sizeof *t->spans, "a timeline");
 	for (size_t i = 0; i < t->records_n; i++) {
 		const struct timeline_record *r = &t->records[i];
 

@@ -95,7 +95,7 @@ static int bounds_of_chunks(const struct bounds *b, const struct timeline *t, st
 	struct part *parts = calloc(t->spans_n + 1, sizeof *parts);
 
 	if (!parts)
-		return rs_fail(e, RS_ENOMEM, "out of memory for a timeline");
+		return rs_oom(e, (t->spans_n + 1) * sizeof *parts, "a timeline");
 	for (size_t i = 0; i < t->spans_n; i++)
 		parts[i] = (struct part){t, &t->spans[i]};
 	qsort(parts, t->spans_n, sizeof *parts, order_parts);
@@ -158,7 +158,7 @@ int timeline_align(struct timeline *t, struct rs_err *e)
 	b.most = malloc(bytes);
 	all.most = malloc(bytes);
 	if (!b.most || !all.most)
-		rc = rs_fail(e, RS_ENOMEM, "out of memory for a timeline");
+		rc = rs_oom(e, 0, "a timeline");
 	if (rc)
 		goto out;
 	bounds_of_questions(&b, t);

@@ -107,7 +107,7 @@ static int place(struct writer *w, struct rs_err *e)
 	w->placed = calloc(w->t->spans_n + 1, sizeof *w->placed);
 	if (!w->placed || !ends) {
 		free(ends);
-		return rs_fail(e, RS_ENOMEM, "out of memory for a timeline");
+		return rs_oom(e, 0, "a timeline");
 	}
 	w->zero = INT64_MAX;
 	for (size_t i = 0; i < w->t->spans_n; i++) {
@@ -242,7 +242,7 @@ static int write_operations(struct writer *w, struct rs_err *e)
 	unsigned id = 1;
 
 	if (!all)
-		return rs_fail(e, RS_ENOMEM, "out of memory for a timeline");
+		return rs_oom(e, (w->placed_n + 1) * sizeof *all, "a timeline");
 	for (size_t i = 0; i < w->placed_n; i++) {
 		const struct placed *p = &w->placed[i];
 

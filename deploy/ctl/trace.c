@@ -218,7 +218,7 @@ static int record(struct tracing *tr, uint64_t later, bool *missed, struct rs_er
 	Reduction__V1__TraceRequest request = REDUCTION__V1__TRACE_REQUEST__INIT;
 	Reduction__V1__TraceRange ranges[TRACE_RANGES], *pointers[TRACE_RANGES];
 	struct rpc_query **asks = calloc(tr->reducers.reducers_n, sizeof(*asks));
-	int rc = asks ? RS_OK : rs_fail(e, RS_ENOMEM, "out of memory for queries");
+	int rc = asks ? RS_OK : rs_oom(e, tr->reducers.reducers_n * sizeof(*asks), "queries");
 
 	for (unsigned i = 0; i < tr->jobs_n; i++) {
 		reduction__v1__trace_range__init(&ranges[i]);
@@ -333,7 +333,7 @@ static int run_trace(const struct call *call, struct rs_err *e)
 	int rc;
 
 	if (!tr)
-		return rs_fail(e, RS_ENOMEM, "out of memory");
+		return rs_oom(e, 0, "a trace");
 	tr->only = call->value[TRACE_JOB];
 	tr->operations = 1;
 	tr->records = TRACE_RECORDS;

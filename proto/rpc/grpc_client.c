@@ -58,7 +58,7 @@ int client_new(struct rpc_client **ret, struct rs_err *e)
 	int rc;
 
 	if (!c)
-		return rs_fail(e, RS_ENOMEM, "there is no memory for a gRPC client");
+		return rs_oom(e, 0, "a gRPC client");
 	rc = grpc_use(e);
 	if (rc) {
 		free(c);

@@ -177,7 +177,7 @@ int port_open(struct port **ret, const struct port_options *opt, const char *add
 	int rc;
 
 	if (!p)
-		return rs_fail(e, RS_ENOMEM, "there is no memory for a gRPC server");
+		return rs_oom(e, sizeof *p + n * sizeof p->requests[0], "a gRPC server");
 	p->opt = *opt;
 	p->server = make_server(opt);
 	p->shutdown.done = on_shutdown;

@@ -196,7 +196,7 @@ int query(struct rpc_query **ret, struct rpc_client *c, const struct rpc_query_o
 		return rs_fail(e, RS_EINVAL, "the header %s has characters that gRPC cannot send", opt->header);
 	a = ask_new();
 	if (!a)
-		return rs_fail(e, RS_ENOMEM, "there is no memory for a gRPC call");
+		return rs_oom(e, 0, "a gRPC call");
 	a->live = &c->live;
 	a->own = client_security(opt->tls);
 	live_add(a->live);
@@ -246,7 +246,7 @@ static int take(struct rpc_query *a, const uint8_t **ret, size_t *ret_len, enum 
 	a->message = malloc(len + 1);
 	if (!a->message || !grpc_byte_buffer_reader_init(&reader, a->received)) {
 		*code = RPC_CODE_RESOURCE_EXHAUSTED;
-		rs_fail(e, RS_ENOMEM, "there is no memory for an answer of %zu bytes", len);
+		rs_oom(e, len, "an answer");
 		return RPC_BROKEN;
 	}
 	while (grpc_byte_buffer_reader_peek(&reader, &slice)) {

@@ -113,7 +113,7 @@ static bool take_place(struct rpc_server *s)
 	return false;
 }
 
-/* Passes a call that has a place to its method. False: there is no memory for it. */
+/* Passes a call that has a place to its method. False: out of memory for it. */
 static bool hand_over(struct worker *w, struct arrival *r, const struct rpc_method *m)
 {
 	struct rpc_server *s = w->server;
@@ -137,7 +137,7 @@ static void dispatch(struct worker *w, struct arrival *r)
 	} else if (!take_place(s)) {
 		refuse(s, r->call, GRPC_STATUS_RESOURCE_EXHAUSTED, "the limit of calls at the same time is reached");
 	} else if (!hand_over(w, r, m)) {
-		refuse(s, r->call, GRPC_STATUS_RESOURCE_EXHAUSTED, "there is no memory for the call");
+		refuse(s, r->call, GRPC_STATUS_RESOURCE_EXHAUSTED, "out of memory for the call");
 		live_remove(&s->live);
 	}
 }
@@ -247,7 +247,7 @@ static int start_workers(struct rpc_server *s, unsigned n, struct rs_err *e)
 	s->workers = calloc(n, sizeof *s->workers);
 	s->worker_list = calloc(n, sizeof(struct worker *));
 	if (!s->workers || !s->worker_list)
-		return rs_fail(e, RS_ENOMEM, "there is no memory for gRPC's threads");
+		return rs_oom(e, 0, "gRPC's threads");
 	for (; s->workers_n < n; s->workers_n++) {
 		struct worker *w = &s->workers[s->workers_n];
 		int rc;
@@ -291,7 +291,7 @@ static struct rpc_server *server_new(const struct rpc_server_options *opt, struc
 	pthread_condattr_t attr;
 
 	if (!s) {
-		rs_fail(e, RS_ENOMEM, "there is no memory for a gRPC server");
+		rs_oom(e, 0, "a gRPC server");
 		return NULL;
 	}
 	if (grpc_use(e)) {
@@ -323,7 +323,7 @@ int server_start(struct rpc_server **ret, const struct rpc_server_options *opt, 
 	if (!s)
 		return e->code;
 	if (!s->methods)
-		rc = rs_fail(e, RS_ENOMEM, "there is no memory for methods");
+		rc = rs_oom(e, 0, "methods");
 	if (!rc && opt->tls)
 		rc = keys_init(&s->keys, opt->tls, e);
 	if (!rc) {

@@ -557,7 +557,7 @@ int stream_open(struct rpc_stream **ret, struct rpc_client *c, const struct rpc_
 	grpc_slice path;
 
 	if (!s)
-		return rs_fail(e, RS_ENOMEM, "there is no memory for a gRPC stream");
+		return rs_oom(e, 0, "a gRPC stream");
 	s->live = &c->live;
 	live_add(s->live);
 	channel = client_channel(opt->address, opt->authority, opt->tls, MESSAGE_MAX, false, e);

@@ -32,7 +32,7 @@ int keys_init(struct keys *k, const struct rpc_tls *tls, struct rs_err *e)
 {
 	if (!pem_copy(&k->pem, tls)) {
 		pem_free(&k->pem);
-		return rs_fail(e, RS_ENOMEM, "there is no memory for certificates");
+		return rs_oom(e, 0, "certificates");
 	}
 	pthread_mutex_init(&k->lock, NULL);
 	k->set = k->fresh = true;
@@ -55,7 +55,7 @@ int keys_change(struct keys *k, const struct rpc_tls *tls, struct rs_err *e)
 		return rs_fail(e, RS_EINVAL, "the server has no TLS");
 	if (!pem_copy(&fresh, tls)) {
 		pem_free(&fresh);
-		return rs_fail(e, RS_ENOMEM, "there is no memory for certificates");
+		return rs_oom(e, 0, "certificates");
 	}
 	pthread_mutex_lock(&k->lock);
 	old = k->pem;

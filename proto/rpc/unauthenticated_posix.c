@@ -231,7 +231,7 @@ int unauth_new(struct unauth **ret, const struct unauth_options *opt, struct rs_
 	int rc;
 
 	if (!s)
-		return rs_fail(e, RS_ENOMEM, "no memory for the table of connections");
+		return rs_oom(e, 0, "the table of connections");
 	s->opt = *opt;
 	s->spare = -1;
 	rc = unauth_resolve(s, opt->address, e);

@@ -17,7 +17,7 @@ int registry_new(struct registry **ret, const struct registry_options *opt, stru
 	struct registry *r = calloc(1, sizeof *r);
 
 	if (!r)
-		return rs_fail(e, RS_ENOMEM, "no memory for the registry of jobs");
+		return rs_oom(e, 0, "the registry of jobs");
 	r->opt = *opt;
 	r->next_id = r->question = 1;
 	*ret = r;
@@ -269,7 +269,7 @@ static int open_job(struct registry *r, const struct control_hello *h, struct jo
 			r->opt.free(r->opt.ctx, fresh.memory, slots);
 		free(fresh.members);
 		free(j);
-		return registry_refuse(no, RS_ENOMEM, true, "this reducer has no memory for job %s", h->job);
+		return registry_refuse(no, RS_ENOMEM, true, "out of memory for job %s in this reducer", h->job);
 	}
 	fresh.memory_len = slots;
 	fresh.bound = bytes;

@@ -15,7 +15,7 @@ int certificates_load(struct certificates *ret, const struct rs_config *cfg, str
 	if (cfg->access_n > 0) {
 		c.rules = calloc(cfg->access_n, sizeof *c.rules);
 		if (!c.rules)
-			return rs_fail(e, RS_ENOMEM, "no memory for %u rules of access", cfg->access_n);
+			return rs_oom(e, 0, "%u rules of access", cfg->access_n);
 		memcpy(c.rules, cfg->access, cfg->access_n * sizeof *c.rules);
 		c.rules_n = cfg->access_n;
 	}

@@ -115,7 +115,7 @@ static int begin_payload(struct handshake *h, struct rs_err *e)
 		return rs_fail(e, RS_EPROTO, "a PROOF frame announces %u payload bytes, at most %d are allowed",
 			       f->payload_len, CONTROL_PROOF_LEN);
 	h->payload = malloc((size_t)f->payload_len + 1);
-	return h->payload ? RS_OK : rs_fail(e, RS_ENOMEM, "this reducer has no memory for a %s", handshake_missing(h));
+	return h->payload ? RS_OK : rs_oom(e, (size_t)f->payload_len + 1, "a %s in this reducer", handshake_missing(h));
 }
 
 /* Frees the payload; the next frame begins. */
@@ -142,7 +142,7 @@ static int make_claim(struct handshake *h, const struct control_hello *hello, co
 
 	h->claim = malloc(sizeof *h->claim);
 	if (!h->claim)
-		return rs_fail(e, RS_ENOMEM, "this reducer has no memory for a CHALLENGE");
+		return rs_oom(e, 0, "a CHALLENGE in this reducer");
 	h->claim->hello = *hello;
 	rc = auth_mac(h->claim->want, secret, AUTH_WORKER, &t, e);
 	return rc ? rc : auth_mac(h->claim->answer, secret, AUTH_REDUCER, &t, e);

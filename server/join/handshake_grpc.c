@@ -151,7 +151,8 @@ static void grpc_add(struct grpc_handshakes *all, struct rpc_stream *s)
 	bool refuse;
 
 	if (!g) {
-		all->opt.rpc->stream_close(s, RPC_CODE_RESOURCE_EXHAUSTED, "this reducer has no memory");
+		all->opt.rpc->stream_close(s, RPC_CODE_RESOURCE_EXHAUSTED,
+					   "out of memory for a handshake in this reducer");
 		return;
 	}
 	g->stream = s;
@@ -222,7 +223,7 @@ int grpc_handshakes_new(struct grpc_handshakes **ret, const struct grpc_handshak
 	int rc;
 
 	if (!all)
-		return rs_fail(e, RS_ENOMEM, "no memory for handshakes");
+		return rs_oom(e, 0, "handshakes");
 	all->opt = *opt;
 	if (uv_mutex_init(&all->mutex)) {
 		rc = rs_fail(e, RS_ENOMEM, "cannot create a mutex");

@@ -211,7 +211,7 @@ static int tcp_bind_channel(struct tcp_handshake *t, struct rs_err *e)
 
 	t->channel = malloc(sizeof *t->channel);
 	if (!t->channel)
-		return rs_fail(e, RS_ENOMEM, "this reducer has no memory for TLS");
+		return rs_oom(e, 0, "TLS in this reducer");
 	tls_peer_names(t->tcp.ssl, t->channel->names);
 	channel.peer = SSL_get0_peer_certificate(t->tcp.ssl) ? t->channel->names : NULL;
 	channel.binding = t->channel->binding;
@@ -310,7 +310,7 @@ int tcp_handshakes_new(struct tcp_handshakes **ret, const struct tcp_handshakes_
 	struct tcp_handshakes *all = calloc(1, sizeof *all);
 
 	if (!all)
-		return rs_fail(e, RS_ENOMEM, "no memory for handshakes");
+		return rs_oom(e, 0, "handshakes");
 	all->opt = *opt;
 	handshake_conns_init(&all->conns, opt->loop, opt->timeout_ms, &transport, &opt->policy);
 	*ret = all;

@@ -100,7 +100,7 @@ struct lane_conn *lane_grpc_new(struct lane_conns *all, struct rpc_stream *strea
 
 	if (!c) {
 		all->rpc->stream_close(stream, RPC_CODE_RESOURCE_EXHAUSTED,
-				       "this reducer has no memory for a connection");
+				       "out of memory for a connection in this reducer");
 		return NULL;
 	}
 	c->conn = (struct lane_conn){.all = all, .ops = &ops, .is_stream = true};

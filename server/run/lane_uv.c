@@ -190,7 +190,7 @@ static void attach(struct lane_thread *t, struct lane_command *l)
 	int rc;
 
 	if (!c) {
-		rs_fail(&e, RS_ENOMEM, "no memory for a connection");
+		rs_oom(&e, 0, "a connection");
 		goto report;
 	}
 	c->closed = l->closed;
@@ -332,14 +332,14 @@ int lane_thread_start(struct lane_thread **ret, unsigned index, const struct rs_
 	int rc;
 
 	if (!t)
-		return rs_fail(e, RS_ENOMEM, "no memory for a lane");
+		return rs_oom(e, 0, "a lane");
 	t->index = index;
 	t->detect_ms = detect_ms;
 	t->paranoid = paranoid;
 	t->log = log;
 	t->out = out;
 	t->stop = lane_command_new(COMMAND_STOP, 0, 0);
-	rc = t->stop ? lane_new(&t->core, &opt, e) : rs_fail(e, RS_ENOMEM, "no memory for a lane");
+	rc = t->stop ? lane_new(&t->core, &opt, e) : rs_oom(e, 0, "a lane");
 	if (rc)
 		goto free_thread;
 	rc = rs_loop_init(&t->loop, RS_LOOP_DESCRIPTORS, e);
@@ -394,7 +394,7 @@ static struct lane_command *attach_command(struct lane_thread *t, const struct r
 	if (!l || !closed || !reserves_add(&t->reserves, admit->stripe.job)) {
 		free(l);
 		free(closed);
-		rs_fail(e, RS_ENOMEM, "this reducer has no memory for a connection of rank %u", admit->session.rank);
+		rs_oom(e, 0, "a connection of rank %u in this reducer", admit->session.rank);
 		return NULL;
 	}
 	l->closed = closed;
@@ -438,7 +438,7 @@ void lane_thread_start_job(struct lane_thread *t, uint64_t job, const struct lan
 	struct rs_err why;
 
 	if (!l) {
-		rs_fail(&why, RS_ENOMEM, "this reducer has no memory to start the job");
+		rs_oom(&why, 0, "the start of the job in this reducer");
 		lane_thread_abort(t, job, &why, NULL);
 		return;
 	}

@@ -47,7 +47,7 @@ int server_on_trace(void *ctx, const struct trace_request *request, struct trace
 	uint32_t absent = 0; /* jobs that are not here: nothing to wait for */
 
 	if (!all)
-		return rs_fail(e, RS_ENOMEM, "this reducer has no memory for a trace");
+		return rs_oom(e, 0, "a trace in this reducer");
 	trace_find_jobs(s, &r);
 	for (unsigned i = 0; i < r.ranges_n; i++)
 		absent |= r.ranges[i].id ? 0 : 1u << i;
@@ -66,7 +66,7 @@ int server_on_trace(void *ctx, const struct trace_request *request, struct trace
 		recording = t;
 	}
 	*ret = recording;
-	return recording ? RS_OK : rs_fail(e, RS_ENOMEM, "this reducer has no memory for a trace");
+	return recording ? RS_OK : rs_oom(e, 0, "a trace in this reducer");
 }
 
 void server_on_trace_end(void *ctx)

@@ -273,7 +273,7 @@ static int start_lanes(struct server *s, const struct rs_kernels *kernels, struc
 {
 	s->lanes = calloc(s->cfg->server.lanes, sizeof(*s->lanes));
 	if (!s->lanes)
-		return rs_fail(e, RS_ENOMEM, "no memory for lanes");
+		return rs_oom(e, s->cfg->server.lanes * sizeof(*s->lanes), "lanes");
 	for (; s->lanes_n < s->cfg->server.lanes; s->lanes_n++) {
 		int rc = lane_thread_start(&s->lanes[s->lanes_n], s->lanes_n, kernels, s->cfg->timeouts.detect_ms,
 					   s->cfg->paranoid, s->log, &s->in, e);
@@ -377,7 +377,7 @@ static int make_parts(struct server *s, struct rs_err *e)
 
 	s->arenas = arenas_new(&ao);
 	if (!s->arenas)
-		return rs_fail(e, RS_ENOMEM, "no memory for the server");
+		return rs_oom(e, 0, "the server");
 	rc = registry_new(&s->registry, &ro, e);
 	if (rc)
 		goto free_arenas;
@@ -412,7 +412,7 @@ int server_init(struct server **ret, const struct server_options *opt, struct rs
 	int rc;
 
 	if (!s)
-		return rs_fail(e, RS_ENOMEM, "no memory for the server");
+		return rs_oom(e, 0, "the server");
 	rc = rs_kernels_select(opt->cfg->server.cpu, &s->kernels, e);
 	if (!rc)
 		rc = admission_init(&s->admission, opt->cfg, opt->log, e);

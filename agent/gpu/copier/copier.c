@@ -110,7 +110,7 @@ int copier_new(struct copier **ret, struct backend *b, unsigned rank, const char
 	int rc;
 
 	if (!c)
-		return rs_fail(e, RS_ENOMEM, "out of memory for copies");
+		return rs_oom(e, 0, "copies");
 	c->backend = b;
 	c->rank = rank;
 	c->failed = failed;

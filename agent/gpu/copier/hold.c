@@ -17,7 +17,7 @@ static int holds_new(struct copier *c, int device, struct rs_err *e)
 
 	if (!indices || posix_memalign(&words, HOLD_ALIGN, HOLD_BYTES)) {
 		free(indices);
-		return rs_fail(e, RS_ENOMEM, "out of memory for streams that wait");
+		return rs_oom(e, COPIER_HOLDS * sizeof *indices, "streams that wait");
 	}
 	memset(words, 0, HOLD_BYTES);
 	rc = cuda_pin(c->cuda, device, words, HOLD_BYTES, e);

@@ -90,7 +90,7 @@ int copier_op_new(struct copier *c, struct backend_request *req, const struct co
 	int device = -1, rc;
 
 	if (!op)
-		return rs_fail(e, RS_ENOMEM, "out of memory for an operation");
+		return rs_oom(e, sizeof *op + n * (sizeof *tensors + sizeof *op->queues), "an operation");
 	op->copier = c;
 	op->req = req;
 	op->tensors_n = n;

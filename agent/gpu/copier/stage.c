@@ -13,7 +13,7 @@ static int stage_new(struct copier *c, uint64_t bytes, int device, struct copier
 	int rc;
 
 	if (!s)
-		return rs_fail(e, RS_ENOMEM, "out of memory for an operation");
+		return rs_oom(e, 0, "an operation");
 	rc = c->backend->v->alloc(c->backend, BACKEND_RING_HEAD + bytes, &memory, e);
 	if (rc)
 		goto free_stage;

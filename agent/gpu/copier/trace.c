@@ -20,7 +20,7 @@ int copier_trace_open(struct copier_trace *t, const char *path, unsigned rank, s
 	t->rank = rank;
 	t->pieces = pieces_new(PIECES_MAX);
 	if (!t->pieces)
-		return rs_fail(e, RS_ENOMEM, "out of memory for a trace of copies");
+		return rs_oom(e, 0, "a trace of copies");
 	t->out = fopen(path, "we");
 	if (t->out)
 		return RS_OK;

@@ -168,7 +168,7 @@ int cuda_open(struct cuda **ret, void (*notify)(void *user), void *user, struct 
 	int rc;
 
 	if (!c)
-		return rs_fail(e, RS_ENOMEM, "out of memory for GPUs");
+		return rs_oom(e, 0, "GPUs");
 	rc = cuda_load(c, e);
 	if (!rc)
 		rc = cuda_init(c, e);

@@ -60,7 +60,7 @@ static int cuda_queue_make(struct cuda *c, int device, struct cuda_queue **ret, 
 	CUresult r;
 
 	if (!q)
-		return rs_fail(e, RS_ENOMEM, "out of memory for a queue of copies");
+		return rs_oom(e, 0, "a queue of copies");
 	q->cuda = c;
 	q->device = device;
 	r = c->api.cuEventCreate(&q->mark, CUDA_EVENT_DISABLE_TIMING);

@@ -15,7 +15,7 @@ struct reduction_comm *comm_new(struct rs_err *e)
 	if (c)
 		c->requests = request_pool_new();
 	if (!c || !c->requests) {
-		rs_fail(e, RS_ENOMEM, "out of memory for a communicator");
+		rs_oom(e, 0, "a communicator");
 		free(c);
 		return NULL;
 	}

@@ -30,7 +30,7 @@ int group_copy_start(struct reduction_comm *c, const struct backend_request *bas
 	int rc;
 
 	if (!g || !tensors) {
-		rc = rs_fail(e, RS_ENOMEM, "out of memory for a group of %u tensors", n);
+		rc = rs_oom(e, 0, "a group of %u tensors", n);
 		comm_break(c, e);
 		goto free_all;
 	}

@@ -442,7 +442,7 @@ static int open_serve_node(struct reduction_comm *c, const struct opening *o, st
 		return RS_OK;
 	cfg = malloc(sizeof *cfg);
 	if (!cfg)
-		return rs_fail(e, RS_ENOMEM, "out of memory for the configuration");
+		return rs_oom(e, 0, "the configuration");
 	rc = open_load_config(o, cfg, &cluster, e);
 	if (!rc) {
 		rc = node_agent_start(&c->node, cfg, &place, o->to.connect_ms, e);
@@ -483,7 +483,7 @@ static int open_gpu_trace(struct reduction_comm *c, const struct opening *o, str
 		return RS_OK;
 	c->gpu_trace = malloc(room);
 	if (!c->gpu_trace)
-		return rs_fail(e, RS_ENOMEM, "out of memory for a path");
+		return rs_oom(e, room, "a path");
 	snprintf(c->gpu_trace, room, "%s/%s.%u.%u.json", folder, o->to.job, o->to.generation, o->to.rank);
 	return RS_OK;
 }
@@ -517,7 +517,7 @@ static int open_backend(struct reduction_comm *c, const reduction_options *opt, 
 	int rc;
 
 	if (!o.cfg)
-		return rs_fail(e, RS_ENOMEM, "out of memory for the configuration");
+		return rs_oom(e, 0, "the configuration");
 	rc = open_resolve(&o, opt, e);
 	if (rc) {
 		free(o.cfg);

@@ -200,7 +200,7 @@ static int api_start(struct reduction_comm *c, const struct backend_request *r, 
 	if (!rc) {
 		req = request_get(c->requests, r);
 		if (!req)
-			rc = rs_fail(e, RS_ENOMEM, "out of memory for a request");
+			rc = rs_oom(e, 0, "a request");
 	}
 	if (!rc)
 		rc = api_request_start(req, c, e);
@@ -319,7 +319,7 @@ static int api_make_group(struct reduction_comm *c, const reduction_tensor *tens
 		}
 		req = request_get(c->requests, &r);
 		if (!req) {
-			rc = rs_fail(e, RS_ENOMEM, "out of memory for the requests of %zu tensors", n);
+			rc = rs_oom(e, 0, "the requests of %zu tensors", n);
 			break;
 		}
 		request_init(req, c);

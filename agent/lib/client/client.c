@@ -281,7 +281,7 @@ int client_open(struct backend **ret, const struct backend_options *opt, struct 
 	int rc;
 
 	if (!c)
-		return rs_fail(e, RS_ENOMEM, "out of memory for a communicator");
+		return rs_oom(e, 0, "a communicator");
 	rc = client_join(opt, &c->fd, &grants, e);
 	if (rc) {
 		free(c);
@@ -303,7 +303,7 @@ int client_open(struct backend **ret, const struct backend_options *opt, struct 
 	pthread_cond_init(&c->changed, NULL);
 	c->ops = calloc(c->ops_n, sizeof *c->ops);
 	rc = c->ops ? client_reader_start(c, opt->cfg->timeouts.detect_ms, e)
-		    : rs_fail(e, RS_ENOMEM, "out of memory for a communicator");
+		    : rs_oom(e, c->ops_n * sizeof *c->ops, "%u operations", c->ops_n);
 	if (rc) {
 		client_delete(c);
 		return rc;

@@ -35,7 +35,7 @@ static int memory_buffer_new(struct client *c, size_t bytes, struct client_buffe
 	int fd = -1, rc;
 
 	if (!b)
-		return rs_fail(e, RS_ENOMEM, "out of memory for a buffer");
+		return rs_oom(e, 0, "a buffer");
 	local_init(&m, LOCAL_ALLOC);
 	m.alloc.bytes = bytes;
 	rc = client_ask(c, &m, LOCAL_ALLOCED, &m, &fd, e);
@@ -96,7 +96,7 @@ static int memory_remember(struct client *c, struct client_buffer *b, struct rs_
 	if (c->shared_n == c->shared_space) {
 		bigger = realloc(c->shared, space * sizeof *bigger);
 		if (!bigger)
-			return rs_fail(e, RS_ENOMEM, "out of memory for a buffer");
+			return rs_oom(e, space * sizeof *bigger, "%u buffers", space);
 		c->shared = bigger;
 		c->shared_space = space;
 	}

@@ -103,7 +103,7 @@ static struct direct_op *direct_op_new(struct direct *d, struct rs_err *e)
 	} else {
 		o = calloc(1, sizeof *o);
 		if (!o)
-			rs_fail(e, RS_ENOMEM, "out of memory for an operation");
+			rs_oom(e, 0, "an operation");
 	}
 	if (o)
 		d->in_flight++;
@@ -171,7 +171,7 @@ static int direct_use_ring(struct direct_op *o, struct rs_err *e)
 	o->window = (ring + chunk - 1) / chunk + 1;
 	o->early = calloc(o->window / 64 + 1, sizeof *o->early);
 	if (!o->early)
-		return rs_fail(e, RS_ENOMEM, "out of memory for an operation");
+		return rs_oom(e, 0, "an operation");
 	o->landed = 0;
 	atomic_store(&o->ready, 0);
 	o->op.ready = &o->ready;
@@ -232,14 +232,14 @@ static int direct_alloc(struct backend *b, size_t bytes, void **ret, struct rs_e
 	struct direct_buffer *buffer = malloc(sizeof *buffer);
 
 	if (!buffer)
-		return rs_fail(e, RS_ENOMEM, "out of memory for a buffer of %zu bytes", bytes);
+		return rs_oom(e, bytes, "a buffer");
 	buffer->bytes = bytes ? bytes : 1;
 	/* zeros; the pages are made now and not within operations */
 	buffer->map =
 	    mmap(NULL, buffer->bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
 	if (buffer->map == MAP_FAILED) {
 		free(buffer);
-		return rs_fail(e, RS_ENOMEM, "out of memory for a buffer of %zu bytes", bytes);
+		return rs_oom(e, bytes, "a buffer");
 	}
 	pthread_mutex_lock(&d->lock);
 	buffer->next = d->buffers;
@@ -365,7 +365,7 @@ int direct_open(struct backend **ret, const struct backend_options *opt, struct 
 	int rc;
 
 	if (!d)
-		return rs_fail(e, RS_ENOMEM, "out of memory for a communicator");
+		return rs_oom(e, 0, "a communicator");
 	d->base.v = &direct_vtbl;
 	d->base.priorities = opt->cfg->sharding.priorities;
 	d->base.chunk_bytes = opt->cfg->sharding.chunk_bytes;

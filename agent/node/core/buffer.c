@@ -46,7 +46,7 @@ static int local_buffer_free_id(struct local_client *c, uint32_t *ret, struct rs
 		n = c->buffers_n ? 2 * c->buffers_n : 16;
 		bigger = realloc(c->buffers, n * sizeof *bigger);
 		if (!bigger)
-			return rs_fail(e, RS_ENOMEM, "out of memory");
+			return rs_oom(e, n * sizeof *bigger, "%u buffers in the agent", n);
 		for (uint32_t i = c->buffers_n; i < n; i++)
 			bigger[i] = NULL;
 		c->buffers = bigger;
@@ -75,7 +75,7 @@ static int local_buffer_start(struct local_client *c, uint64_t bytes, struct rs_
 		return rc;
 	b = calloc(1, sizeof *b);
 	if (!b)
-		return rs_fail(e, RS_ENOMEM, "the agent on %s is out of memory", h->host);
+		return rs_oom(e, 0, "a buffer in the agent on %s", h->host);
 	*b = (struct local_buffer){.hub = h, .owner = c, .id = id, .making = true, .bytes = rounded};
 	rc = h->ports.shm_make(h->ctx, b, rounded, e);
 	if (rc) {

@@ -20,7 +20,7 @@ int local_hub_new(struct local_hub **ret, const struct local_hub_options *opt, s
 	struct local_hub *h = calloc(1, sizeof *h);
 
 	if (!h)
-		return rs_fail(e, RS_ENOMEM, "out of memory");
+		return rs_oom(e, 0, "the agent");
 	h->cfg = opt->cfg;
 	h->kernels = opt->kernels;
 	h->log = opt->log;
@@ -71,7 +71,7 @@ int local_client_new(struct local_client **ret, struct local_hub *h, uint32_t pi
 			       h->clients_n);
 	c = calloc(1, sizeof *c);
 	if (!c)
-		return rs_fail(e, RS_ENOMEM, "the agent on %s is out of memory", h->host);
+		return rs_oom(e, 0, "a client in the agent on %s", h->host);
 	c->hub = h;
 	c->user = user;
 	c->pid = pid;

@@ -95,7 +95,7 @@ err_job:
 	free(j->ring);
 	free(j);
 err:
-	return rs_fail(e, RS_ENOMEM, "the agent on %s is out of memory", h->host);
+	return rs_oom(e, 0, "job %s in the agent on %s", hello->job, h->host);
 }
 
 /* Checks a HELLO by itself. */

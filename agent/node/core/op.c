@@ -123,7 +123,7 @@ int local_op_new(struct local_op **ret, struct local_job *j, unsigned local_rank
 	else
 		op = malloc(bytes);
 	if (!op)
-		return rs_fail(e, RS_ENOMEM, "the agent on %s is out of memory", j->hub->host);
+		return rs_oom(e, bytes, "an operation in the agent on %s", j->hub->host);
 	memset(op, 0, bytes);
 	op->done.kind = LOCAL_EVENT_DONE;
 	op->done.owner = op;

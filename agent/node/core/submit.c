@@ -268,8 +268,8 @@ static int local_submit_take_stage(struct local_op *op, bool *ret_wait, struct r
 		return RS_OK;
 	op->stage = local_stage_take(&j->stages, bytes, j->hub);
 	if (!op->stage)
-		return rs_fail(e, RS_ENOMEM, "the agent on %s has no memory for the partial sums of operation %" PRIu64,
-			       j->hub->host, op->spec.seq);
+		return rs_oom(e, bytes, "the partial sums of operation %" PRIu64 " in the agent on %s", op->spec.seq,
+			      j->hub->host);
 	op->stage_bytes = bytes;
 	return RS_OK;
 }

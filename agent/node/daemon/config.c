@@ -10,7 +10,7 @@ int agentd_take_config(struct agentd *a, const struct rs_config *fresh, struct r
 	struct agentd_config *c = malloc(sizeof *c);
 
 	if (!c)
-		return rs_fail(e, RS_ENOMEM, "out of memory for the configuration");
+		return rs_oom(e, 0, "the configuration");
 	c->cfg = *fresh;
 	c->cfg.paranoid = a->cfg->paranoid; /* of the command line, not of the file */
 	c->next = a->configs;

@@ -90,7 +90,7 @@ static bool conn_queue(struct agentd_conn *c, const union local_message *m, int 
 	}
 	o = malloc(sizeof *o);
 	if (!o) {
-		conn_schedule_close(c, "was dropped: the agent is out of memory");
+		conn_schedule_close(c, "was dropped: out of memory for a message in the agent");
 		return false;
 	}
 	o->next = NULL;
@@ -227,7 +227,7 @@ static int conn_new(struct agentd *a, int fd, uint32_t pid, struct rs_err *e)
 	int rc;
 
 	if (!c)
-		return rs_fail(e, RS_ENOMEM, "the agent on %s is out of memory", a->host);
+		return rs_oom(e, 0, "a connection in the agent on %s", a->host);
 	c->a = a;
 	c->fd = fd;
 	c->out_end = &c->out;

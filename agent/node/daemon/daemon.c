@@ -79,7 +79,7 @@ static int daemon_add_trace(struct agent_daemon *d, const struct trace_request *
 	one.ranges_n = 1;
 	t = trace_new(&one, r->records < most ? r->records : most);
 	if (!t)
-		return rs_fail(e, RS_ENOMEM, "the agent on %s has no memory for a trace", d->a.host);
+		return rs_oom(e, 0, "a trace in the agent on %s", d->a.host);
 	t->next = d->traces_n ? d->traces[d->traces_n - 1].trace : NULL;
 	d->traces[d->traces_n].engine = engine;
 	d->traces[d->traces_n++].trace = t;
@@ -90,7 +90,7 @@ static int daemon_on_trace(void *ctx, const struct trace_request *r, struct trac
 {
 	struct agent_daemon *d = ctx;
 	struct local_status *st = local_hub_status(d->a.hub, uv_now(&d->a.loop));
-	int rc = st ? RS_OK : rs_fail(e, RS_ENOMEM, "the agent on %s has no memory for a trace", d->a.host);
+	int rc = st ? RS_OK : rs_oom(e, 0, "a trace in the agent on %s", d->a.host);
 
 	d->traces_n = 0;
 	for (unsigned i = 0; !rc && i < r->ranges_n; i++)

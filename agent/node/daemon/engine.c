@@ -115,7 +115,7 @@ int agentd_engine_start(void *ctx, void **ret, struct local_job *job, const stru
 	int rc;
 
 	if (!en)
-		return rs_fail(e, RS_ENOMEM, "the agent on %s is out of memory", a->host);
+		return rs_oom(e, 0, "an engine in the agent on %s", a->host);
 	rc = engine_start(&en->engine, &opt, e);
 	if (rc) {
 		free(en);

@@ -84,7 +84,7 @@ int node_agent_start(struct node_agent **ret, struct rs_config *cfg, const struc
 	int rc;
 
 	if (!n)
-		return rs_fail(e, RS_ENOMEM, "out of memory for the node's agent");
+		return rs_oom(e, 0, "the node's agent");
 	n->cfg = cfg;
 	n->log = (struct rs_log){.level = node_agent_log_level(cfg),
 				 .json = cfg->logging.json,

@@ -94,7 +94,7 @@ int agentd_shm_make(void *ctx, struct local_buffer *b, uint64_t bytes, struct rs
 	struct making *m = calloc(1, sizeof *m);
 
 	if (!m)
-		return rs_fail(e, RS_ENOMEM, "the agent on %s is out of memory", a->host);
+		return rs_oom(e, 0, "shared memory in the agent on %s", a->host);
 	*m = (struct making){
 	    .task = {.run = shm_make_run, .done = shm_on_made}, .a = a, .buffer = b, .bytes = bytes, .fd = -1};
 	rs_pool_add(&a->pool, &m->task);

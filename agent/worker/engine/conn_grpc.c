@@ -341,7 +341,7 @@ int conn_grpc_new(struct conn **ret, struct engine *en, unsigned link, struct rs
 	int rc;
 
 	if (!c)
-		return rs_fail(e, RS_ENOMEM, "out of memory for a connection");
+		return rs_oom(e, 0, "a connection");
 	c->conn = (struct conn){.ops = &ops, .en = en, .link = link};
 	c->socket.fd = -1;
 	wakeup_init(&c->wakeup, &en->wakeups, conn_grpc_on_woken);

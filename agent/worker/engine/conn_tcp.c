@@ -487,7 +487,7 @@ int conn_tcp_new(struct conn **ret, struct engine *en, unsigned link, struct rs_
 	int rc;
 
 	if (!c)
-		return rs_fail(e, RS_ENOMEM, "out of memory for a connection");
+		return rs_oom(e, 0, "a connection");
 	c->conn = (struct conn){.ops = &ops, .en = en, .link = link};
 	c->tcp.fd = -1;
 	rc = engine_address_init(&c->address, exchange_address(en->x, link), e);

@@ -145,7 +145,7 @@ static int engine_init_exchange(struct engine *en, struct rs_err *e)
 		return rc;
 	en->conns = calloc(exchange_links(en->x), sizeof *en->conns);
 	if (!en->conns)
-		return rs_fail(e, RS_ENOMEM, "out of memory for %u connections", exchange_links(en->x));
+		return rs_oom(e, exchange_links(en->x) * sizeof *en->conns, "%u connections", exchange_links(en->x));
 	en->conns_n = exchange_links(en->x);
 	for (unsigned i = 0; i < en->conns_n && !rc; i++)
 		rc = (o->cfg->job.grpc ? conn_grpc_new : conn_tcp_new)(&en->conns[i], en, i, e);
@@ -181,7 +181,7 @@ int engine_start(struct engine **ret, const struct engine_options *opt, struct r
 	int rc;
 
 	if (!en)
-		return rs_fail(e, RS_ENOMEM, "out of memory for the engine");
+		return rs_oom(e, 0, "the engine");
 	en->opt = *opt;
 	en->opt.job = en->job;
 	snprintf(en->job, sizeof en->job, "%s", opt->job);

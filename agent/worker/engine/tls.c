@@ -31,7 +31,7 @@ int engine_tls_init(struct engine_tls *t, const struct rs_config *cfg, const str
 		return RS_OK;
 	t->peers = calloc(cfg->reducers_n, sizeof *t->peers);
 	if (!t->peers)
-		return rs_fail(e, RS_ENOMEM, "out of memory for TLS");
+		return rs_oom(e, cfg->reducers_n * sizeof *t->peers, "TLS");
 	for (unsigned i = 0; i < cfg->reducers_n; i++)
 		rs_config_tls_name(&cfg->reducers[i], t->peers[i].name);
 	engine_tls_stat_files(cfg, t->files);

@@ -66,8 +66,8 @@ void http_answer_text(struct http_answer *ret, unsigned status, const char *text
 
 	*ret = (struct http_answer){.status = status, .type = TEXT, .body = malloc(len + 2)};
 	if (!ret->body) {
-		*ret =
-		    (struct http_answer){.status = 503, .type = TEXT, .body = (char *)"no memory\n", .constant = true};
+		*ret = (struct http_answer){
+		    .status = 503, .type = TEXT, .body = (char *)"out of memory\n", .constant = true};
 		ret->len = strlen(ret->body);
 		return;
 	}
@@ -165,7 +165,7 @@ void http_answer_make(struct http_answer *ret, const struct http_path *path, con
 		good = write_status(r, path->path, openmetrics, out);
 	if (!out || fclose(out) || !good) {
 		free(ret->body);
-		http_answer_text(ret, 503, "there is no memory for the answer");
+		http_answer_text(ret, 503, "out of memory for the answer");
 		return;
 	}
 	ret->type = strcmp(path->path, "/metrics") != 0 ? "application/json"

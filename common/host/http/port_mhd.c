@@ -236,8 +236,7 @@ static bool advance_call(struct http_request *r)
 		case SERVICE_SEND:
 			if (!http_result_add(&r->result, out.message, out.len)) {
 				free(out.message);
-				fail_result(&r->result, RPC_CODE_RESOURCE_EXHAUSTED,
-					    "there is no memory for the answer");
+				fail_result(&r->result, RPC_CODE_RESOURCE_EXHAUSTED, "out of memory for the answer");
 				return true;
 			}
 			free(out.message);
@@ -284,7 +283,7 @@ static void take_arrived(struct http_port *p)
 	for (struct http_request *r = arrived; r; r = next) {
 		next = r->next;
 		if (!start_call(r)) {
-			fail_result(&r->result, RPC_CODE_RESOURCE_EXHAUSTED, "there is no memory for the request");
+			fail_result(&r->result, RPC_CODE_RESOURCE_EXHAUSTED, "out of memory for the request");
 			resume(r);
 			continue;
 		}
@@ -406,7 +405,7 @@ int http_port_start(struct http_port **ret, const struct http_options *opt, stru
 
 	if (!p || uv_mutex_init(&p->mutex)) {
 		free(p);
-		return rs_fail(e, RS_ENOMEM, "no memory for the HTTP port");
+		return rs_oom(e, 0, "the HTTP port");
 	}
 	p->control = opt->control;
 	p->tls = opt->tls;

@@ -137,7 +137,7 @@ static void begin(struct control_uv *c, struct rpc_call *rpc, enum service_metho
 		call->call = service_begin(c->service, method, &peer, request, len);
 	if (!call || !call->call) {
 		free(call);
-		c->rpc->call_end(rpc, RPC_CODE_RESOURCE_EXHAUSTED, "there is no memory for the call", NULL, 0);
+		c->rpc->call_end(rpc, RPC_CODE_RESOURCE_EXHAUSTED, "out of memory for the call", NULL, 0);
 		return;
 	}
 	call->rpc = rpc;
@@ -209,7 +209,7 @@ int control_uv_new(struct control_uv **ret, uv_loop_t *loop, const struct rpc_ap
 	int rc;
 
 	if (!c)
-		return rs_fail(e, RS_ENOMEM, "no memory for the control service");
+		return rs_oom(e, 0, "the control service");
 	so.wake = wake;
 	so.wake_ctx = c;
 	c->rpc = rpc;
@@ -223,7 +223,7 @@ int control_uv_new(struct control_uv **ret, uv_loop_t *loop, const struct rpc_ap
 	}
 	c->service = service_new(&so);
 	if (!c->service) {
-		rc = rs_fail(e, RS_ENOMEM, "no memory for the control service");
+		rc = rs_oom(e, 0, "the control service");
 		goto destroy_mutex;
 	}
 	rc = uv_async_init(loop, &c->async, on_async);

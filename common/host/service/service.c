@@ -156,7 +156,7 @@ static void refuse_stopped(struct service_call *c)
 static void refuse_memory(struct service_call *c)
 {
 	c->code = RPC_CODE_RESOURCE_EXHAUSTED;
-	rs_fail(&c->why, RS_EREFUSED, "this %s has no memory for the answer", c->service->opt.process);
+	rs_fail(&c->why, RS_EREFUSED, "out of memory for the answer in this %s", c->service->opt.process);
 }
 
 /* Sets the last message of a call. */

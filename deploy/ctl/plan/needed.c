@@ -26,7 +26,7 @@ static int trial_init(struct trial *t, const struct plan *p, unsigned most, stru
 	t->net.machine = calloc(room, sizeof *t->net.machine);
 	t->share = calloc(room, sizeof *t->share);
 	if (!t->net.machine || !t->share)
-		return rs_fail(e, RS_ENOMEM, "out of memory for %zu machines", room);
+		return rs_oom(e, 0, "%zu machines", room);
 	for (unsigned m = 0; m < p->net.machines_n; m++) {
 		if (p->net.machine[m].workers == 0)
 			continue;

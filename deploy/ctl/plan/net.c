@@ -121,7 +121,7 @@ int plan_net_spread(struct plan_net *net, struct rs_err *e)
 	net->order = calloc(net->machines_n, sizeof *net->order);
 	if (!rack || !net->rack || !net->order) {
 		free(rack);
-		return rs_fail(e, RS_ENOMEM, "out of memory for the racks of %u machines", net->machines_n);
+		return rs_oom(e, 0, "the racks of %u machines", net->machines_n);
 	}
 	for (unsigned m = 0; m < net->machines_n; m++)
 		working += net->machine[m].workers > 0;
@@ -185,7 +185,7 @@ int plan_net_init(struct plan_net *ret, unsigned *on, const struct rs_config *cf
 	if (net.machine && k.source)
 		rc = add_workers(&k);
 	else
-		rc = rs_fail(e, RS_ENOMEM, "out of memory for the machines of %u workers", workers);
+		rc = rs_oom(e, 0, "the machines of %u workers", workers);
 	if (rc == RS_OK)
 		rc = add_reducers(&k, on);
 	if (rc == RS_OK)

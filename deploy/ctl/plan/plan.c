@@ -144,7 +144,7 @@ static int make_whole(struct plan *p, const double *best, const struct rs_config
 
 	r.machine = calloc(p->net.machines_n, sizeof *r.machine);
 	if (!r.machine)
-		return rs_fail(e, RS_ENOMEM, "out of memory for the plan");
+		return rs_oom(e, p->net.machines_n * sizeof *r.machine, "the plan");
 	choose_block(&r, cfg);
 	blocks = choose_blocks(&r, optimum);
 	if (r.block > 1 && round_to(&r, blocks) > optimum * rounding_max) {
@@ -159,7 +159,7 @@ static int make_whole(struct plan *p, const double *best, const struct rs_config
 	free(r.machine);
 	p->owner = calloc(p->shards, sizeof *p->owner);
 	if (!p->owner)
-		return rs_fail(e, RS_ENOMEM, "out of memory for the shard map");
+		return rs_oom(e, p->shards * sizeof *p->owner, "the shard map");
 	return shardmap_interleave(p->owner, p->shards, p->count, p->reducers_n, e);
 }
 
@@ -172,7 +172,7 @@ static int time_with(const struct plan_net *net, bool mixed, double *share, doub
 
 	other.machine = calloc(net->machines_n, sizeof *other.machine);
 	if (!other.machine)
-		return rs_fail(e, RS_ENOMEM, "out of memory for the plan");
+		return rs_oom(e, net->machines_n * sizeof *other.machine, "the plan");
 	memcpy(other.machine, net->machine, net->machines_n * sizeof *other.machine);
 	for (unsigned m = 0; m < net->machines_n; m++) {
 		if (other.machine[m].workers)
@@ -236,7 +236,7 @@ static int make_rest(struct plan *p, const struct rs_config *cfg, struct rs_err 
 	if (p->share && best)
 		rc = compare(p, best, e);
 	else
-		rc = rs_fail(e, RS_ENOMEM, "out of memory for the plan");
+		rc = rs_oom(e, p->net.machines_n * sizeof *p->share, "the plan");
 	if (rc == RS_OK)
 		rc = make_whole(p, best, cfg, e);
 	free(best);
@@ -259,7 +259,7 @@ int plan_make(struct plan *ret, const struct rs_config *cfg, struct rs_err *e)
 	if (p.on && p.count)
 		rc = take_training(&p, cfg, e);
 	else
-		rc = rs_fail(e, RS_ENOMEM, "out of memory for the plan");
+		rc = rs_oom(e, 0, "the plan");
 	if (rc == RS_OK)
 		rc = plan_net_init(&p.net, p.on, cfg, e);
 	if (rc == RS_OK)
@@ -285,7 +285,7 @@ int plan_apply(const struct plan *p, struct rs_config *cfg, struct rs_err *e)
 	uint16_t *owner = calloc(p->shards, sizeof *owner);
 
 	if (!owner)
-		return rs_fail(e, RS_ENOMEM, "out of memory for the shard map");
+		return rs_oom(e, p->shards * sizeof *owner, "the shard map");
 	memcpy(owner, p->owner, p->shards * sizeof *owner);
 	free(cfg->sharding.owner);
 	cfg->sharding.owner = owner;

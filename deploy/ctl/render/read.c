@@ -456,7 +456,7 @@ static int fill_in(struct render *r, struct rs_err *e)
 	if (rc)
 		return rc;
 	add_reducers(r);
-	return r->tree.no_memory ? rs_fail(e, RS_ENOMEM, "out of memory for the job") : RS_OK;
+	return r->tree.no_memory ? rs_oom(e, 0, "the job") : RS_OK;
 }
 
 int render_read(struct render *ret, const struct render_options *opt, const char *name, const void *text, size_t len,

@@ -19,6 +19,19 @@ START_TEST(fail_stores_code_and_sentence)
 }
 END_TEST
 
+START_TEST(oom_names_what_and_how_much)
+{
+	struct rs_err e;
+
+	ck_assert_int_eq(rs_oom(&e, 0, "job %s", "a"), RS_ENOMEM);
+	ck_assert_int_eq(e.code, RS_ENOMEM);
+	ck_assert_str_eq(e.msg, "out of memory for job a");
+	ck_assert_int_eq(rs_oom(&e, 4096, "%u buffers", 16), RS_ENOMEM);
+	ck_assert_str_eq(e.msg, "out of memory for 16 buffers (4096 bytes)");
+	ck_assert_int_eq(rs_oom(NULL, 1, "x"), RS_ENOMEM);
+}
+END_TEST
+
 START_TEST(fail_marks_a_cut)
 {
 	struct rs_err e;
@@ -123,6 +136,7 @@ int main(void)
 	int failed;
 
 	tcase_add_test(tc, fail_stores_code_and_sentence);
+	tcase_add_test(tc, oom_names_what_and_how_much);
 	tcase_add_test(tc, fail_marks_a_cut);
 	tcase_add_test(tc, fail_keeps_one_line);
 	tcase_add_test(tc, fail_sys_appends_errno);

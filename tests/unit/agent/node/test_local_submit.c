@@ -398,7 +398,8 @@ START_TEST(no_memory_for_partial_sums)
 		fake_submit(&fa, c[r], buffer[r], 100, &half);
 	fake_settle(&fa);
 	ck_assert_str_eq(c[0]->story, "ABORT:-2");
-	ck_assert_str_eq(c[0]->sentence, "the agent on host has no memory for the partial sums of operation 0");
+	ck_assert_str_eq(c[0]->sentence,
+			 "out of memory for the partial sums of operation 0 in the agent on host (400 bytes)");
 }
 END_TEST
 

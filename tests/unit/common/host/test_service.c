@@ -213,12 +213,12 @@ START_TEST(status_of_jobs)
 	later = fservice_begin(&w, SERVICE_STATUS, NULL);
 	ck_assert_uint_eq(w.collects, 2);
 	service_status(w.s, NULL);
-	fservice_expect_end(later, RPC_CODE_RESOURCE_EXHAUSTED, "no memory");
+	fservice_expect_end(later, RPC_CODE_RESOURCE_EXHAUSTED, "out of memory");
 	later = fservice_begin(&w, SERVICE_STATUS, NULL);
 	st = some_status(2);
 	st->reply.failed = true; /* a part had no memory */
 	deliver(&w, st);
-	fservice_expect_end(later, RPC_CODE_RESOURCE_EXHAUSTED, "no memory");
+	fservice_expect_end(later, RPC_CODE_RESOURCE_EXHAUSTED, "out of memory");
 	deliver(&w, some_status(3000)); /* no call waits for it */
 	later = fservice_begin(&w, SERVICE_STATUS, NULL);
 	deliver(&w, some_status(3000));

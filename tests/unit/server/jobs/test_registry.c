@@ -556,7 +556,7 @@ START_TEST(limits_are_named)
 	fr_refused(&w, &other, RS_EREFUSED, false, said);
 	registry_set_limits(w.r, &(struct registry_limits){2, 8, 2 * one});
 	w.no_memory = true;
-	fr_refused(&w, &other, RS_ENOMEM, true, "has no memory for job other");
+	fr_refused(&w, &other, RS_ENOMEM, true, "out of memory for job other");
 	w.no_memory = false;
 	fr_admit(&w, &other);
 	registry_session_closed(w.r, id, 0, 0, false);

@@ -121,7 +121,7 @@ static void connect_rank(struct world *w, unsigned job, unsigned rank)
 	must(socketpair(AF_UNIX, SOCK_STREAM, 0, fds) == 0, "socketpair: %s", strerror(errno));
 	tcp_conn_plain(&tcp, fds[1]);
 	if (lane_thread_attach(w->lane, &tcp, &admit, &welcome, &e)) {
-		must(e.code == RS_ENOMEM && strstr(e.msg, "no memory for a connection of rank"), "%s", e.msg);
+		must(e.code == RS_ENOMEM && strstr(e.msg, "out of memory for a connection of rank"), "%s", e.msg);
 		tcp_conn_close(&tcp);
 		close(fds[0]);
 		return;
@@ -176,7 +176,7 @@ static unsigned read_until(struct world *w, int fd, unsigned type, char why[FRAM
 /* Returns whether this is an error that ranks of a job without memory get. */
 static bool no_memory(const char *why)
 {
-	return strstr(why, "this reducer has no memory to start the job") ||
+	return strstr(why, "out of memory for the start of the job") ||
 	       strstr(why, "was lost while the job was starting"); /* the lane had no memory for that rank */
 }
 
