@@ -3,8 +3,47 @@
  * socket.
  *
  * Each message is one fixed-size struct in host byte order, since both ends are on the same machine. The first four
- * bytes (version, type) keep their place in every version. agent/README.md describes the sequence of messages; this
- * file is the reference. */
+ * bytes (version, type) keep their place in every version. A message that is not exactly this is answered with REFUSED
+ * or ABORT and the end of the connection.
+ *
+ *   client                                  agent
+ *   HELLO  rank, job, sizes           --->
+ *                                     <---  WELCOME  limits     (or REFUSED with the reason; retry: connect again)
+ *                                     <---  READY  all ranks of all nodes have joined   (or ABORT: which are missing)
+ *   ALLOC  bytes                      --->
+ *                                     <---  ALLOCED  id, size, and a memfd as SCM_RIGHTS   (or why not)
+ *   SUBMIT  seq, buffers, count, ...  --->
+ *   FILLED  seq, elements written     --->
+ *                                     <---  LANDED  a counter has grown
+ *                                     <---  DONE  seq   (or why it failed)
+ *   STATS                             --->
+ *                                     <---  COUNTERS
+ *                                     <---  PING
+ *   PONG                              --->
+ *   FREE  id                          --->
+ *   GOODBYE, close                    --->
+ *                                     <---  ABORT  reason: this generation of the job is over
+ *   ABORT  reason, close              --->
+ *
+ * HELLOs of local ranks 0..n-1 of one (job, generation) make a job. They must agree on run, world size, local world
+ * size, nodes and node rank. A rank that differs is refused with a sentence that names both. If the run is the same,
+ * the job ends at once for the others too, and for those that come within the next 3 s. All must come within the first
+ * one's connect_ms. A newer generation ends the older one.
+ *
+ * The k-th SUBMIT of every local rank is the same operation: dtype, op, count, root, priority and name must be equal,
+ * otherwise the job ends with a sentence that names both. A client has at most WELCOME.ops operations without DONE.
+ *
+ * After an ABORT the agent no longer touches the client's memory and ignores further SUBMITs. A client's ABORT ends the
+ * job on all ranks with the client's sentence, code -15. GOODBYE of a client with operations without DONE ends the job
+ * on all ranks, code -9: its requests fail, so no other rank may get a result. After a client's ABORT or GOODBYE the
+ * agent closes the connection when it no longer touches the client's memory. A client with operations without DONE
+ * waits for that, for at most a second. If the agent stands still, libreduction then replaces the shared pages of these
+ * operations by copies, which the agent cannot reach. The memfd is sealed against shrinking and growing and has all its
+ * pages, so no access of either side can fail.
+ *
+ * A client that exits, stalls, floods or sends garbage ends its own job and no other. Its limits: timeouts.handshake to
+ * HELLO; LOCAL_BUFFERS_MAX buffers, agent.shm_bytes of all clients; job.max_ops operations, and 64 more unread
+ * messages; timeouts.op for all local ranks to start an operation, and to continue one that has begun. */
 #ifndef RS_AGENT_NODE_CORE_PROTOCOL_H
 #define RS_AGENT_NODE_CORE_PROTOCOL_H
 

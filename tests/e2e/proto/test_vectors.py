@@ -87,7 +87,7 @@ class Vectors(unittest.TestCase):
     def test_the_specification_quotes_it(self):
         code = "".join(path.read_text() for path in sorted(READER.glob("*.py")))
         blocks = re.findall(r"^```python\n(.*?)^```$", (ROOT / "proto/ALGORITHMS.md").read_text(), re.M | re.S)
-        self.assertGreaterEqual(len(blocks), 8)
+        self.assertGreaterEqual(len(blocks), 6)
         for block in blocks:
             for part in re.split(r"\n(?=    def )", block):  # methods need not be neighbors
                 self.assertIn(part.rstrip(), code)
