@@ -177,7 +177,7 @@ static const char intro[] =
     "| duration | with a unit: `ms`, `s`, `min`, `h`; only `0` needs none |\n"
     "| rate | bits a second: `bit`, `kbit`, `mbit`, `gbit` (powers of 1000), or as `10Gbps` |\n"
     "| name | letters, digits, `.`, `_` and `-` |\n"
-    "| address | `host:port` or `[IPv6]:port` |\n"
+    "| address | `host:port` or `[IPv6]:port`; to listen on: port 0 is any free port, an empty one listens nowhere |\n"
     "\n"
     "`b` is bits and `B` is bytes; otherwise case does not matter. `1.5h` and `2.5gbit` are accepted. Anchors, tags, "
     "several\n"

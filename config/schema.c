@@ -77,9 +77,8 @@ const unsigned schema_sections_n = sizeof schema_sections / sizeof schema_sectio
 /* clang-format off */
 const struct schema_key schema_keys[] = {
 {"job", "name", SCHEMA_NAME, AT(job, name), .min = 0, .max = RS_NAME_MAX - 1, .def = "",
- .help = "Name of the job; several jobs can use the same reducers under different names. By default it is made from "
- "the run that the launcher names (`REDUCTION_RUN`), so that two trainings never have the same name; without a run it "
- "is `default`"},
+ .help = "Name of the job. By default it is made from the run (`REDUCTION_RUN`), so that two trainings never have the "
+ "same name; without a run it is `default`"},
 {"job", "deterministic", SCHEMA_BOOL, AT(job, deterministic), .def = "false",
  .help = "Sum in the order of ranks, so that every run gives the same bits; costs reducer memory and some speed"},
 {"job", "checksum", SCHEMA_BOOL, AT(job, checksum), .def = "false",
@@ -87,21 +86,21 @@ const struct schema_key schema_keys[] = {
 
 {"job", "failover", SCHEMA_ENUM, AT(job, retain), .words = failover_words, .def = "retain",
  .help = "What happens when a reducer is lost: `retain` moves its shards to the other reducers without losing an "
- "operation, and back when it returns; each worker keeps a copy of its last results. `fail` ends the job with an "
- "error. The loss of the only reducer always does"},
+ "operation, and back when it returns; each worker keeps a copy of its last results. `fail`, or the loss of the only "
+ "reducer, ends the job with an error"},
 {"job", "min_reducers", SCHEMA_NUMBER, AT(job, min_reducers), .min = 1, .max = RS_REDUCERS_MAX, .zero_word = "all",
  .def = "all", .help = "Reducers that must be there when a job with `failover: retain` starts. Others may be missing: "
  "the job starts without them after 5 s, and uses them when they come. `all`: a job waits for every reducer, until "
  "`timeouts.connect`. Ranks may use different values"},
 {"job", "detect_nonfinite", SCHEMA_ENUM, AT(job, detect_nonfinite), .words = nonfinite_words, .def = "log",
- .help = "What happens when a rank sends NaN or infinity: `log` writes the rank, operation and element, at most once "
- "for each operation and 3 times a second; `fail` ends the job for all ranks with that sentence, before the "
- "operation is complete; `off` does not check. Ranks may use different values"},
+ .help = "What happens when a rank sends NaN or infinity: `log` writes the rank, operation and element; `fail` ends "
+ "the job for all ranks with that sentence, before the operation is complete; `off` does not check. Ranks may use "
+ "different values"},
 
 {"job", "partials", SCHEMA_ENUM, AT(job, exact_partials), .words = partials_words, .def = "rounded",
- .help = "How a node with several ranks sends its sum of float16 or bfloat16 tensors, which it adds in float32: "
- "`rounded` to the tensor's type, so that it sends as many bytes as one rank, or `exact` in float32, twice the bytes. "
- "Products, and averages of float16, are always sent in float32. Ranks may use different values"},
+ .help = "How a node with several ranks sends its sum of float16 or bfloat16 tensors: `rounded` to the tensor's type, "
+ "or `exact` in float32, twice the bytes. Products, and averages of float16, are always sent in float32. Ranks may "
+ "use different values"},
 
 {"job", "features", SCHEMA_ENUM, AT(job, baseline), .words = features_words, .def = "all",
  .help = "Which parts of the protocol that release 0.1 does not have may be used: `all` those that all ranks and "
@@ -119,8 +118,8 @@ const struct schema_key schema_keys[] = {
 {"reducers", "address", SCHEMA_ADDRESS, AT_REDUCER(address), .min = 1, .max = 65535, .step = 7600,
  .help = "Address that workers connect to, the reducer's `server.listen`; the default port is 7600"},
 {"reducers", "grpc", SCHEMA_ADDRESS, AT_REDUCER(grpc), .min = 1, .max = 65535, .step = 7601, .zero = true,
- .def = "", .help = "Address of its gRPC port, the reducer's `server.grpc`: for `reductionctl status`, `events`, "
- "`drain` and `reload`, and for workers with `job.transport: grpc`; by default the host of `address` with port 7601"},
+ .def = "", .help = "Address of its gRPC port, the reducer's `server.grpc`: for `reductionctl`, and for workers with "
+ "`job.transport: grpc`; by default the host of `address` with port 7601"},
 {"reducers", "weight", SCHEMA_WEIGHT, AT_REDUCER(weight), .min = 1, .max = 1000000000000, .def = "1",
  .help = "Its share of the shards relative to the other reducers, if there is no `sharding.map`"},
 {"reducers", "lanes", SCHEMA_NUMBER, AT_REDUCER(lanes), .min = 1, .max = RS_LANES_MAX, .zero_word = "auto",
@@ -150,22 +149,20 @@ const struct schema_key schema_keys[] = {
  "`server.memory`"},
 {"sharding", "priorities", SCHEMA_NUMBER, AT(sharding, priorities), .min = 1, .max = RS_PRIORITIES_MAX, .def = "2",
  .help = "Number of priorities of operations: chunks of a more urgent operation overtake those of others. An "
- "operation without a priority is most urgent if it has at most 64 KiB, else least urgent. With 1, all are sent in "
- "the order in which they are started. Each priority takes memory of its own in the reducers, see `server.memory`"},
+ "operation without a priority is most urgent if it has at most 64 KiB, else least urgent. Each priority takes memory "
+ "of its own in the reducers"},
 {"sharding", "map", SCHEMA_MAP, .def = "",
  .help = "Which reducer owns which shards, as in `{0-15: r0, \"16-23,30\": r1}`; without it shards are assigned by "
  "weight"},
 
 {"server", "listen", SCHEMA_ADDRESS, AT(server, listen), .min = 0, .max = 65535, .step = 7600,
  .def = "127.0.0.1:7600",
- .help = "Address on which the reducer accepts workers; the default port is 7600, port 0 is any free port"},
+ .help = "Address on which the reducer accepts workers; the default port is 7600"},
 {"server", "grpc", SCHEMA_ADDRESS, AT(server, grpc), .min = 0, .max = 65535, .step = 7601, .zero = true, .def = "",
- .help = "Address on which the reducer serves gRPC, for health checks and `reductionctl`; the default port is 7601, "
- "port 0 is any free port; empty: no gRPC"},
+ .help = "Address on which the reducer serves gRPC, for health checks and `reductionctl`; the default port is 7601"},
 {"server", "http", SCHEMA_ADDRESS, AT(server, http), .min = 0, .max = 65535, .step = 7603, .zero = true, .def = "",
- .help = "Address on which the reducer serves HTTP: metrics for Prometheus, a status page, health checks. "
- "`127.0.0.1:7603` serves this machine only; other addresses need `http_tls`, or `insecure`. The default port is 7603, "
- "port 0 is any free port; empty: no HTTP"},
+ .help = "Address on which the reducer serves HTTP: metrics for Prometheus, a status page, health checks. Other "
+ "addresses than loopback need `http_tls`, or `insecure`. The default port is 7603"},
 {"server", "http_tls", SCHEMA_ENUM, AT(server, http_tls), .words = tls_words, .def = "off",
  .help = "TLS 1.3 on the port `http`, with `security.certificate` and `security.key`. With `on`, other addresses than "
  "loopback need `security.read_token`. With `mutual`, only clients may read whose certificate `security.authority` has "
@@ -179,11 +176,9 @@ const struct schema_key schema_keys[] = {
 {"server", "secrets_dir", SCHEMA_PATH, AT(server, secrets_dir), .min = 0,
  .max = RS_PATH_LEN - 1 - RS_NAME_MAX - 8, .def = "",
  .help = "Directory with the secret of each job in a file `<job>.secret`, in the format of `security.secret`. Jobs "
- "without a secret are refused. Read at each connection, so secrets may be added, changed and removed; running jobs "
- "go on"},
+ "without a secret are refused. Read at each connection, so secrets may be added, changed and removed"},
 {"server", "secret", SCHEMA_PATH, AT(server, secret), .min = 0, .max = RS_PATH_LEN - 1, .def = "",
- .help = "File with the secret of every job that has none in `secrets_dir`, in the format of `security.secret`: for "
- "reducers that serve one job whose name is not known before. Read at each connection"},
+ .help = "File with the secret of every job that has none in `secrets_dir`. Read at each connection"},
 {"server", "max_jobs", SCHEMA_NUMBER, AT(server, max_jobs), .min = 1, .max = 4096, .def = "64",
  .help = "Most jobs at the same time; further ones are refused and may retry"},
 {"server", "max_workers", SCHEMA_NUMBER, AT(server, max_workers), .min = 1, .max = RS_WORLD_MAX, .def = "256",
@@ -193,14 +188,14 @@ const struct schema_key schema_keys[] = {
  "in favour of newer ones; if there are none, newer connections are refused and may retry"},
 {"server", "memory", SCHEMA_BYTES, AT(server, memory_bytes), .min = MIB(1), .max = GIB(16384), .def = "4GiB",
  .help = "Most memory for the chunks, tables and connections of all jobs. A job that would exceed it is refused when "
- "it joins. When a job opens, the log states how much it can take"},
+ "it joins"},
 
 {"agent", "socket", SCHEMA_PATH, AT(agent, socket), .min = 1, .max = 107, .def = "/run/reduction/agent.sock",
  .help = "UNIX socket through which the training processes of this node reach the agent"},
 {"agent", "grpc", SCHEMA_SERVICE, AT(agent, grpc), .min = 0, .max = 65535, .step = 7602, .zero = true, .def = "",
  .help = "Address on which the agent serves gRPC, for health checks and `reductionctl`: host:port, or "
  "`unix:/run/reduction/agent-status.sock`, a UNIX socket of mode 0660 in an existing directory; the default port is "
- "7602, port 0 is any free port; empty: no gRPC. It never uses TLS. Read by the daemon only"},
+ "7602. It never uses TLS. Read by the daemon only"},
 {"agent", "http", SCHEMA_ADDRESS, AT(agent, http), .min = 0, .max = 65535, .step = 7604, .zero = true, .def = "",
  .help = "As `server.http`, for the agent; the default port is 7604. Read by the daemon only"},
 {"agent", "http_tls", SCHEMA_ENUM, AT(agent, http_tls), .words = tls_words, .def = "off",
@@ -215,12 +210,11 @@ const struct schema_key schema_keys[] = {
 {"agent", "cpu", SCHEMA_WORD, AT(agent, cpu), .words = cpu_words, .def = "auto",
  .help = "As `server.cpu`, for summing the ranks of the node"},
 {"agent", "single_node", SCHEMA_ENUM, AT(agent, single_node_reducers), .words = single_node_words, .def = "local",
- .help = "Where a job is summed if all its processes are on this node: `local`: in the node's shared memory, with "
- "the reducers connected but idle; `reducers`: on the reducers, as with several nodes, for trying them"},
+ .help = "Where a job is summed if all its processes are on this node: `local`: in the node's shared memory, with the "
+ "reducers connected but idle; `reducers`: on the reducers, as with several nodes"},
 
 {"timeouts", "connect", SCHEMA_DURATION, AT(timeouts, connect_ms), .min = 100, .max = MINUTES(1440), .def = "1min",
- .help = "Workers: time in which all ranks must join on all reducers; the order in which processes start does not "
- "matter"},
+ .help = "Workers: time in which all ranks must join on all reducers"},
 {"timeouts", "resolve", SCHEMA_DURATION, AT(timeouts, resolve_ms), .min = 100, .max = MINUTES(1440),
  .zero_word = "auto", .def = "auto",
  .help = "Workers: time after which a reducer's name that does not exist is an error; `auto`: 10 s, and in Kubernetes, "
@@ -230,15 +224,13 @@ const struct schema_key schema_keys[] = {
 {"timeouts", "handshake", SCHEMA_DURATION, AT(timeouts, handshake_ms), .min = 100, .max = MINUTES(10), .def = "5s",
  .help = "Reducers and agents: time in which a new connection must identify itself; otherwise it is closed"},
 {"timeouts", "op", SCHEMA_DURATION, AT(timeouts, op_ms), .min = 100, .max = MINUTES(1440), .zero = true, .def = "0",
- .help = "Workers: time after which an operation fails; 0: no limit, for example because a rank may write a checkpoint "
- "meanwhile"},
+ .help = "Workers: time after which an operation fails; 0: no limit"},
 {"timeouts", "drain", SCHEMA_DURATION, AT(timeouts, drain_ms), .min = 100, .max = MINUTES(1440), .zero = true,
  .def = "30s", .help = "Reducers and agents: time for which running jobs may go on after SIGTERM"},
 
 {"security", "secret", SCHEMA_PATH, AT(security, secret), .min = 0, .max = RS_PATH_LEN - 1, .def = "",
- .help = "For workers and agents: file with the job's secret (reducers: `server.secrets_dir`, `server.secret`), "
- "16 to 1024 bytes, readable only by its owner and group. Workers and reducers prove to each other that they know it. "
- "Read at each connection"},
+ .help = "For workers and agents: file with the job's secret (reducers: `server.secrets_dir`, `server.secret`), 16 to "
+ "1024 bytes, readable only by its owner and group. Read at each connection"},
 {"security", "tls", SCHEMA_ENUM, AT(security, tls), .words = tls_words, .def = "off",
  .help = "TLS 1.3 between workers and reducers: with `on` reducers show a certificate; with `mutual` workers and "
  "agents do too, and `access` says which jobs they may join. Workers, agents and reducers need the same value"},
@@ -274,22 +266,20 @@ const struct schema_key schema_keys[] = {
 {"plan", "bytes", SCHEMA_BYTES, AT(plan, bytes), .min = 1, .max = GIB(16384), .def = "100MiB",
  .help = "Size of all gradients of a training step in float32: 4 bytes for each trained parameter"},
 {"plan", "wire", SCHEMA_ENUM, AT(plan, wire), .words = wire_words, .def = "fp32",
- .help = "Data type in which gradients are sent, with reducers and in the ring: with `bf16` and `fp16` half of "
- "`bytes` is sent"},
+ .help = "Data type in which gradients are sent, with reducers and in the ring: `bf16` and `fp16` are half of `bytes`"},
 {"plan", "step", SCHEMA_DURATION, AT(plan, step_ms), .min = 1, .max = MINUTES(1440), .zero_word = "unknown",
  .def = "unknown", .help = "Computing time of a training step, without its all-reduce"},
 {"plan", "workers", SCHEMA_NUMBER, AT(plan, workers), .min = 2, .max = RS_WORLD_MAX, .zero_word = "auto", .def = "auto",
- .help = "Number of workers: of nodes if their ranks are summed first, as usual, else of ranks. Workers beyond the "
- "list `workers` have machines of their own, named worker-0 and so on by rank; `auto`: as many as the list has"},
+ .help = "Number of workers: of nodes if their ranks are summed first, as usual, else of ranks. Those beyond the list "
+ "`workers` have machines of their own, named worker-0 and so on by rank; `auto`: as many as the list has"},
 {"plan", "ranks_per_node", SCHEMA_NUMBER, AT(plan, ranks_per_node), .min = 1, .max = 1024, .def = "1",
- .help = "Ranks of one worker, whose gradients are summed on its machine before they are sent, with reducers and in "
- "the ring. A ring of all ranks, as of gloo, is printed too"},
+ .help = "Ranks of one worker, whose gradients are summed on its machine first, with reducers and in the ring. A ring "
+ "of all ranks, as of gloo, is printed too"},
 {"plan", "bandwidth", SCHEMA_RATE, AT(plan, bandwidth), .min = KBIT(1), .max = GBIT(100000), .zero_word = "unknown",
  .def = "unknown", .help = "Bandwidth of each machine's link for which none is given, each way, as measured with one "
  "plain TCP connection"},
 {"plan", "racks", SCHEMA_NUMBER, AT(plan, racks), .min = 1, .max = RS_WORLD_MAX, .def = "1",
- .help = "Number of racks, or other parts of the network that are joined by slower links. Machines are spread evenly: "
- "neighbouring workers are in one rack, and the machines that only reduce are dealt to the racks in turn"},
+ .help = "Number of racks, or other parts of the network that are joined by slower links"},
 {"plan", "uplink", SCHEMA_RATE, AT(plan, uplink), .min = KBIT(1), .max = GBIT(1000000), .zero_word = "unknown",
  .def = "unknown", .help = "Bandwidth, each way, with which each rack is joined to the others; required if there are "
  "several racks"},
