@@ -55,7 +55,7 @@ EXCEPTIONS = (
 
 # The rooms: each folder with sources, what is in it, and the rooms that its files may include besides their own. The
 # lowest comes first: a room may include only rooms above it in this table, or single headers of them. CONTRIBUTING.md
-# has the same table.
+# has the same rooms in the same order.
 CONFIGURED = ["common", "proto", "config"]
 ANY = None
 FOLDERS = {
@@ -157,7 +157,7 @@ FOLDERS = {
 }
 
 MAP = "CONTRIBUTING.md"  # has the table that table() makes
-HEAD = "| room | what is in it | may include |"
+HEAD = "| room | what is in it |"
 
 # what a compiler puts before the name of a function or variable
 SECTION = r"^\.(text|rodata|data|bss|tdata|tbss)\.(unlikely\.|startup\.|rel\.(ro\.)?(local\.)?)?"
@@ -265,10 +265,9 @@ def may_include(room):
 def table():
     """The lines of the table of rooms, in Markdown."""
     yield HEAD
-    yield "|---|---|---|"
-    for room, (what, included) in FOLDERS.items():
-        rooms = "all" if included is ANY else ", ".join(f"`{r}`" for r in included) or "none"
-        yield f"| `{room}` | {what} | {rooms} |"
+    yield "|---|---|"
+    for room, (what, _) in FOLDERS.items():
+        yield f"| `{room}` | {what} |"
 
 
 def check_order(folders):

@@ -252,7 +252,7 @@ class Rooms(Case):
         for lines, what in (
             (rows[:-1], "a row is missing or in another place"),
             ([*rows[:2], *rows[3:], rows[2]], "a row is missing or in another place"),
-            ([*rows, "| `new` | a new room | none |"], "| `new` | a new room | none |"),
+            ([*rows, "| `new` | a new room |"], "| `new` | a new room |"),
             (["no table"], "a row is missing or in another place"),
         ):
             self.write("CONTRIBUTING.md", "\n".join(lines))
