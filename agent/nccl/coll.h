@@ -3,7 +3,11 @@
  *
  * NCCL calls listen on one rank of each node, exchanges the handles, and calls connect on these ranks, the members.
  * Then one thread of NCCL calls iallreduce and test, which never block. Every function returns an nccl_result and warns
- * once about each error. */
+ * once about each error.
+ *
+ * Memory of a request is NCCL's. The engine uses it from iallreduce until the request has ended, and not after deregMr
+ * has returned: that ends the job if requests are pending. A communicator that is closed while other ranks still need
+ * results waits for them on a thread of its own. */
 #ifndef RS_AGENT_NCCL_COLL_H
 #define RS_AGENT_NCCL_COLL_H
 

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The tables that NCCL looks up, versions 8 to 12: the core's functions with the arguments of each version. */
+/* The tables that NCCL looks up, versions 8 to 12: the core's functions with the arguments of each version. NCCL takes
+ * the newest table that it knows. A release that knows a newer version makes wrappers for the functions that are NULL
+ * here, and then calls them. So each new version is added as soon as NCCL has one, and `make nccl-versions` runs NCCL's
+ * own code with it. */
 #include "agent/nccl/coll.h"
 #include "agent/nccl/net.h"
 #include "agent/nccl/tuner.h"

@@ -8,7 +8,11 @@
  *   avg        summed like sum; the caller then calls rs_kernels.divide
  * A NaN keeps sign and payload and becomes quiet. Of two NaNs the first argument's (acc) is taken. inf - inf and 0 *
  * inf give 0x7fc00000 (float64: 0x7ff8000000000000). This holds on every architecture. Pointers may have any alignment;
- * n counts elements; acc and src must not overlap. */
+ * n counts elements; acc and src must not overlap. Any thread; nothing is allocated.
+ *
+ * scalar.c is plain C, handles the remaining elements, and is the reference of the tests. To add an instruction set: a
+ * table file that defines the primitives of vec.h, a test of the processor in cpu.c, and a line in kernels.c.
+ * `make bench-kernels` compares the tables. */
 #ifndef RS_COMMON_KERNELS_KERNELS_H
 #define RS_COMMON_KERNELS_KERNELS_H
 

@@ -1,5 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The commands of reductionctl, and what the commands that query reducers share. */
+/* The commands of reductionctl, and what the commands that query reducers share. A command is in the file of its name,
+ * `drain` and `reload` in admin.c; the work of plan and render is done in their folders. doctor_rules.c and timeline*.c
+ * do no I/O. Everything that comes from the network is cleaned (common/utf8.h) before it is printed.
+ *
+ * The main thread runs a command. `events` and `check --connect` have a thread for each reducer, because one reducer
+ * may be silent while another answers; such a thread writes only to what belongs to its reducer, and the main thread
+ * waits for all of them. A command owns what it opens.
+ *
+ * A command returns an error with its sentence, and main.c prints it: RS_EINVAL is wrong usage (exit status 2), all
+ * others are exit status 1. A command that has printed several errors itself returns an empty sentence. */
 #ifndef RS_DEPLOY_CTL_CTL_H
 #define RS_DEPLOY_CTL_CTL_H
 

@@ -5,7 +5,9 @@
  * The happy path of a connection: added -> the transport is ready (TLS) -> frames are received and answered as
  * handshake.h says -> admit() moves the connection to its lane. Failure modes: the peer is refused: it gets REFUSED
  * with the reason, and the connection closes when the peer has closed, or soon. The peer closes or the transport
- * breaks: the connection closes. The peer is too slow: it is refused at the deadline. One thread, that of the loop. */
+ * breaks: the connection closes. The peer is too slow: it is refused at the deadline. No room for a connection: the
+ * oldest one in the handshake gives up its place; workers send HELLO at once, so silent connections cannot keep them
+ * out. One thread, that of the loop; streams of gRPC wait in a list under a mutex until the loop takes them. */
 #ifndef RS_SERVER_JOIN_HANDSHAKE_CONN_H
 #define RS_SERVER_JOIN_HANDSHAKE_CONN_H
 

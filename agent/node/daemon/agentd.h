@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The agent: the hub of local/hub.h on one libuv loop, with an engine for each job. It runs as the daemon
+/* The agent: the hub of agent/node/core/hub.h on one libuv loop, with an engine for each job. It runs as the daemon
  * reduction-agent or on a thread of a training process (node_agent.h). Everything runs on the loop's thread, except
  * agentd_post(), which engines' threads call, agentd_stop(), and the tasks that shm.c and engine.c give to
- * a pool of threads. */
+ * a pool of threads, which starts before the agent listens. gRPC's threads hand calls over to the loop. A status takes
+ * no lock of an engine: the loop asks each engine for a report, and the last answer completes the status. A
+ * configuration is freed when new jobs use another one and no running job uses it. */
 #ifndef RS_AGENT_NODE_DAEMON_AGENTD_H
 #define RS_AGENT_NODE_DAEMON_AGENTD_H
 

@@ -7,6 +7,11 @@
  * all its machines. Links are full duplex, so an all-reduce takes as long as the slowest link needs for that. The best
  * shares are those for which this is least; all x(m) >= 0 and their sum is 1.
  *
+ * A plan is made in this order: net.c (machines, racks, loads of links) -> shares.c (the best shares, by bisection of
+ * the time) -> plan.c (whole shards) -> needed.c (how many machines that only reduce suffice), estimate.c (steps,
+ * prices, cores, memory) -> verdict.c (a sentence) -> print.c, print_json.c. outline.c says what can be said without
+ * the number of workers or the bandwidth.
+ *
  * Any thread; nothing here does I/O but printing. Times are seconds, for one byte where they are "of a network". */
 #ifndef RS_DEPLOY_CTL_PLAN_PLAN_H
 #define RS_DEPLOY_CTL_PLAN_PLAN_H
