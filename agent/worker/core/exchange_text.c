@@ -177,13 +177,16 @@ uint32_t unanswered_bytes(const struct exchange *x, unsigned reducer)
 
 	for (unsigned i = 0; i < x->links_n; i++) {
 		const struct link *l = &x->links[i];
+		uint32_t had = 0; /* bytes of HAVE frames, which are sent together */
 
 		for (unsigned p = 0; l->reducer == reducer && p < x->params->priorities; p++)
 			for (uint32_t at = l->streams[p].head; at != l->streams[p].tail; at++) {
 				const struct outgoing *f = &l->streams[p].ring[at & l->streams[p].mask];
 
+				had += f->op ? 0 : FRAME_HEADER;
 				largest = f->op && f->bytes > largest ? f->bytes : largest;
 			}
+		largest = had > largest ? had : largest;
 	}
 	return passed < LOSS_PROOF_BYTES && largest > passed && largest >= TEXT_PACKET_BYTES ? largest : 0;
 }
@@ -201,13 +204,32 @@ const char *loss_text(const struct link *l, const char *reason, char *buf, size_
 	return buf;
 }
 
-bool unheard_text(const struct link *l, const char *reason, uint64_t now_ms, struct rs_err *e)
+bool is_own_loss(const struct exchange *x, const struct rs_cause *cause)
 {
-	const struct exchange *x = l->x;
-	uint32_t stuck = is_silence(reason) ? unanswered_bytes(x, l->reducer) : 0;
+	return cause->code == RS_EPEER && cause->rank == 1 + x->opt.rank;
+}
+
+/* Returns the link of the reducer that runs and was sent to last; NULL: there is none. */
+static const struct link *text_find_sending(const struct exchange *x, unsigned reducer)
+{
+	const struct link *last = NULL;
+
+	for (unsigned i = 0; i < x->links_n; i++) {
+		const struct link *l = &x->links[i];
+
+		if (l->reducer == reducer && l->state == LINK_RUNNING && (!last || l->last_tx_ms > last->last_tx_ms))
+			last = l;
+	}
+	return last;
+}
+
+bool unheard_text(const struct exchange *x, unsigned reducer, const char *reason, uint64_t now_ms, struct rs_err *e)
+{
+	uint32_t stuck = is_silence(reason) ? unanswered_bytes(x, reducer) : 0;
+	const struct link *l = text_find_sending(x, reducer);
 
 	/* a process that runs sends heartbeats, or finds that the connection takes none */
-	if (!stuck || now_ms - l->last_tx_ms >= l->peer_detect_ms / 2 ||
+	if (!stuck || !l || now_ms - l->last_tx_ms >= l->peer_detect_ms / 2 ||
 	    (x->woke_ms && now_ms - x->woke_ms < l->peer_detect_ms))
 		return false;
 	rs_fail(

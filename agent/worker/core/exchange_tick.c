@@ -59,7 +59,7 @@ static uint64_t exchange_tick_links(struct exchange *x, uint64_t now_ms)
 	uint64_t late_ms = now_ms > x->next_ms ? now_ms - x->next_ms : 0;
 	uint64_t due = UINT64_MAX;
 
-	if (late_ms >= x->params->detect_ms / 4)
+	if (late_ms >= x->params->detect_ms / 2)
 		x->woke_ms = now_ms;
 	for (unsigned i = 0; i < x->links_n && x->state < EXCHANGE_ENDING; i++) {
 		/* the time in which this process did not run does not count as silence of the peers */

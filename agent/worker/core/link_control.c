@@ -187,25 +187,20 @@ static void link_on_late(struct link *l, uint64_t now_ms)
 	x->opt.late(x->opt.user, sentence);
 }
 
-/* Returns whether the reducer has lost this rank, which reads that: to this rank it is the reducer that was lost. */
-static bool link_is_own_loss(const struct link *l, const struct rs_cause *cause)
-{
-	return cause->code == RS_EPEER && cause->rank == 1 + l->x->opt.rank;
-}
-
-/* Ends the exchange with a reducer's ABORT. */
+/* Ends the exchange with a reducer's ABORT. If it has lost this rank, to this rank it is the reducer that was lost. */
 static void link_aborted(struct link *l, struct rs_err *why, const struct rs_cause *cause, uint64_t now_ms)
 {
+	bool own_loss = is_own_loss(l->x, cause);
 	struct rs_err own;
 
-	if (link_is_own_loss(l, cause) && unheard_text(l, why->msg, now_ms, &own)) {
+	if (own_loss && unheard_text(l->x, l->reducer, why->msg, now_ms, &own)) {
 		exchange_fail_because(l->x, &own, &(struct rs_cause){.code = RS_EPEER, .reducer = 1 + l->reducer}, true,
 				      l, now_ms);
 		return;
 	}
 	if (why->code == RS_ECUT)
 		why->code = RS_EPEER;
-	if (link_is_own_loss(l, cause))
+	if (own_loss)
 		rs_wrap(why, "reducer %s (%s) has lost the connection to this rank", link_reducer(l)->id,
 			link_address(l));
 	exchange_fail_because(l->x, why, cause, false, l, now_ms);
@@ -214,14 +209,12 @@ static void link_aborted(struct link *l, struct rs_err *why, const struct rs_cau
 static void link_on_abort(struct link *l, uint64_t now_ms)
 {
 	struct rs_cause cause;
-	struct rs_err why, own, e;
+	struct rs_err why, e;
 
 	if (control_unpack_abort(l->control_in, l->frame.payload_len, &why, &cause, &e)) {
 		link_undecoded(l, &e, now_ms);
 	} else if (l->x->retaining && (why.code == RS_ECUT || !link_lives(l))) {
-		bool better = link_is_own_loss(l, &cause) && unheard_text(l, why.msg, now_ms, &own);
-
-		link_lost(l, better ? own.msg : why.msg, &cause, now_ms);
+		link_lost(l, why.msg, &cause, now_ms);
 	} else {
 		link_aborted(l, &why, &cause, now_ms);
 	}

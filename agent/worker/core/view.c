@@ -226,7 +226,10 @@ static void view_mark_lost(struct exchange *x, unsigned reducer, const char *why
 			   const struct link *from, uint64_t now_ms)
 {
 	struct reducer_loss *f = &x->losses[reducer];
+	struct rs_err own;
 
+	if (reported && is_own_loss(x, reported) && unheard_text(x, reducer, why, now_ms, &own))
+		why = own.msg;
 	f->report = reported && view_is_rank_lost(reported) ? ++x->reports_n : 0;
 	f->reported = reported != NULL;
 	f->cause = reported ? *reported : (struct rs_cause){.code = RS_EPEER, .reducer = 1 + reducer};
@@ -237,7 +240,7 @@ static void view_mark_lost(struct exchange *x, unsigned reducer, const char *why
 	x->view.lost = reducer + 1;
 	x->view.reported = f->report > 0;
 	x->view.cause = f->cause;
-	snprintf(x->view.why, sizeof x->view.why, "%s", why);
+	snprintf(x->view.why, sizeof x->view.why, "%.*s", (int)sizeof x->view.why - 1, why);
 	memcpy(x->view.lost_id, x->params->reducers[reducer].id, sizeof x->view.lost_id);
 	view_count_barren(f, now_ms);
 	view_drop_links(x, reducer, from, now_ms);

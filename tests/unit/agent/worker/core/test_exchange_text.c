@@ -103,6 +103,23 @@ START_TEST(a_reducer_says_that_this_rank_was_lost)
 }
 END_TEST
 
+/* The other ranks may be faster than the reducer. */
+START_TEST(another_rank_says_that_this_rank_was_lost)
+{
+	struct control_view v = {.n = 2, .lives = {0, 1}, .lost = 2, .reported = true, .cause = {RS_EPEER, 1, 0}};
+	struct reducers f;
+	struct reducers_op o;
+
+	strcpy(v.why, silence);
+	start(&f, &o, two, ALL);
+	reducers_say_view(&f, 0, FRAME_VIEW, &v);
+	reducers_pump(&f);
+	ck_assert_uint_eq(f.lost, 1);
+	ck_assert_ptr_nonnull(strstr(f.why, own));
+	reducers_close(&f);
+}
+END_TEST
+
 /* The other ranks learn it from this one: by VIEW, or without failover by ABORT. */
 START_TEST(the_other_ranks_read_what_this_rank_knows)
 {
@@ -129,6 +146,38 @@ START_TEST(the_other_ranks_read_what_this_rank_knows)
 }
 END_TEST
 
+/* After a return a rank first says which results it has: small frames, which are one large message. */
+START_TEST(a_reducer_that_returns_and_does_not_get_what_this_rank_has)
+{
+	static const char many[] =
+	    "reducers: [{id: r0, address: \"127.0.0.1:1\"}, {id: r1, address: \"127.0.0.1:2\"}]\n"
+	    "sharding: {chunk_bytes: 1024, priorities: 1, shards: 64}\ntimeouts: {detect: 4s}\n";
+	struct reducers f;
+	struct reducers_op o;
+
+	reducers_open(&f, many, 2, 4000);
+	f.resume = true;
+	for (unsigned i = 0; i < 12; i++) {
+		reducers_pump(&f);
+		reducers_submit(&f, &o, ALL, NULL);
+		reducers_pump(&f);
+		ck_assert_int_eq(o.done, 1);
+	}
+	reducers_cut(&f, 1, "connection reset by peer");
+	f.answer = false;
+	while (!f.back)
+		reducers_advance(&f, 50);
+	reducers_pump(&f);
+	reducers_say_lost(&f, 1, 0, silence);
+	reducers_pump(&f);
+	ck_assert_msg(strstr(f.why, "small messages pass and large ones do not (no answer to ") != NULL, "%s", f.why);
+	ck_assert_msg(strstr(f.why, "; it was back and lost again without a large result, 1 time in a row; next") !=
+			  NULL,
+		      "%s", f.why);
+	reducers_close(&f);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *s = suite_create("exchange_text");
@@ -139,7 +188,9 @@ int main(void)
 	tcase_add_loop_test(tc, a_silent_reducer_that_answers_only_small_messages, 0, 2);
 	tcase_add_test(tc, a_silent_reducer_that_has_answered_large_messages);
 	tcase_add_loop_test(tc, a_reducer_says_that_this_rank_was_lost, 0, 6);
+	tcase_add_test(tc, another_rank_says_that_this_rank_was_lost);
 	tcase_add_loop_test(tc, the_other_ranks_read_what_this_rank_knows, 0, 2);
+	tcase_add_test(tc, a_reducer_that_returns_and_does_not_get_what_this_rank_has);
 	suite_add_tcase(s, tc);
 	r = srunner_create(s);
 	srunner_run_all(r, CK_NORMAL);
