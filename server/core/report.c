@@ -82,7 +82,7 @@ static void report_losses(struct lane_report *report, const struct stripe *st, u
 
 		if (st->view.lives[r] % 2 == 0)
 			continue;
-		*to = (struct lane_report_loss){.index = r};
+		*to = (struct lane_report_loss){.index = r, .losses = (st->view.lives[r] + 1) / 2};
 		if (st->losses) {
 			to->for_ms = now_ms > st->losses[r].at_ms ? now_ms - st->losses[r].at_ms : 0;
 			memcpy(to->id, st->losses[r].id, sizeof to->id);

@@ -22,7 +22,8 @@ struct lane_report_session {
 
 /* A reducer that is lost in a job. */
 struct lane_report_loss {
-	unsigned index; /* in the configuration of the job's ranks */
+	unsigned index;  /* in the configuration of the job's ranks */
+	unsigned losses; /* how often it was lost so far */
 	uint64_t for_ms;
 	char id[CONTROL_JOB], why[CONTROL_WHY]; /* "": not known */
 };

@@ -164,6 +164,7 @@ static void add_loss(struct status_reply *r, Reduction__V1__JobStatus *job, cons
 		return;
 	to->index = from->index;
 	to->for_ms = from->for_ms;
+	to->losses = from->losses;
 	to->id = status_reply_text(r, from->id);
 	to->why = status_reply_text(r, from->why);
 	job->lost[from->index] = to;

@@ -54,6 +54,7 @@ START_TEST(the_report_names_lost_reducers)
 	must(report);
 	ck_assert(report->stripes[0].reducers == 3 && report->stripes[0].losses_n == 2 && report->losses_n == 2);
 	ck_assert(report->losses[0].index == 0 && report->losses[0].for_ms == 300);
+	ck_assert(report->losses[0].losses == 1 && report->losses[1].losses == 1);
 	ck_assert_str_eq(report->losses[0].id, "");
 	ck_assert(report->losses[1].index == 1 && report->losses[1].for_ms == 600);
 	ck_assert_str_eq(report->losses[1].id, "r1");
@@ -63,6 +64,12 @@ START_TEST(the_report_names_lost_reducers)
 	report = lane_report_new(fw.lane, fw.now_ms);
 	must(report);
 	ck_assert(report->losses_n == 1 && report->losses[0].index == 0);
+	free(report);
+	back.lives[1] = 3;
+	lv_send(&fw, 1, back);
+	report = lane_report_new(fw.lane, fw.now_ms);
+	must(report);
+	ck_assert(report->losses_n == 2 && report->losses[1].losses == 2);
 	free(report);
 	fw_close(&fw);
 }
