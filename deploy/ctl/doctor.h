@@ -26,6 +26,8 @@ enum {
 	WINDOW_ROUND_TRIP_US = 2000, /* below it the window is not what limits */
 	SLOW_US = 2000,              /* mean time of a chunk in a reducer below which it is not slow */
 	SLOW_PERCENT = 150,          /* of the mean time of the job's other reducers, above which it is */
+	RETURNS_MANY = 3,            /* losses of a reducer in one job after which it is not the process alone */
+	RETURNS_MS = 10 * 60000,     /* since the last return, after which that is over */
 	FINDINGS_MAX = 64,
 	PACES_MAX = 256,
 };

@@ -24,6 +24,11 @@ static const char *const action_late =
 static const char *const action_gathering =
     "start the missing ranks, or read their logs; reductionctl status names them";
 static const char *const action_lost = "start the reducer again: the job uses it again by itself";
+static const char *const action_path = "check the MTU and the filters between the rank and the reducer, both ways: "
+				       "ping -M do -s 8972 HOST (1472 if the MTU "
+				       "is 1500)";
+static const char *const action_returns =
+    "look at its machine and at the network to it; the logs of the ranks have the reason of each loss";
 static const char *const action_busy =
     "raise server.lanes and reducers.lanes if cores are free there, else add reducers";
 static const char *const action_starved =
@@ -168,20 +173,33 @@ static void look_traffic(const struct place *at, const Reduction__V1__JobStatus 
 		    "a result needs %.1f ms on average, its sum %.1f ms", (double)sending / 1e3, (double)summing / 1e3);
 }
 
+/* A reducer that a job has lost. If only small messages passed, it may be well, and is brought back after pauses. */
+static void look_lost(const struct place *at, const char *id, uint64_t for_ms, unsigned losses, const char *why)
+{
+	bool path = strstr(why, "small messages");
+	char what[200], times[40] = "";
+
+	if (losses > 1)
+		snprintf(times, sizeof times, "lost %u times, now ", losses);
+	snprintf(what, sizeof what,
+		 path ? "large messages do not get through to reducer %.100s: the job is degraded"
+		      : "reducer %.100s is lost: the job is degraded",
+		 id);
+	add(at, path ? "reducer-path" : "reducer-lost", 500,
+	    path                     ? action_path
+	    : losses >= RETURNS_MANY ? action_returns
+				     : action_lost,
+	    what, "%sfor %.1f s: %.120s", times, (double)for_ms / 1e3, why[0] ? why : "no reason is known");
+}
+
 static void look_job(struct place at, const Reduction__V1__JobStatus *job)
 {
-	char what[200];
-
 	at.job = job->name;
 	if (job->state == REDUCTION__V1__JOB_STATUS__STATE__GATHERING)
 		add(&at, "ranks-not-there", 950, action_gathering, "ranks of the job are missing",
 		    "%u of %u ranks have joined in %.1f s", job->joined, job->world_size, (double)job->age_ms / 1e3);
-	for (size_t i = 0; i < job->n_lost; i++) {
-		snprintf(what, sizeof what, "reducer %.100s is lost: the job is degraded", job->lost[i]->id);
-		add(&at, "reducer-lost", 500, action_lost, what, "for %.1f s: %.120s",
-		    (double)job->lost[i]->for_ms / 1e3,
-		    job->lost[i]->why[0] ? job->lost[i]->why : "no reason is known");
-	}
+	for (size_t i = 0; i < job->n_lost; i++)
+		look_lost(&at, job->lost[i]->id, job->lost[i]->for_ms, job->lost[i]->losses, job->lost[i]->why);
 	for (size_t i = 0; i < job->n_ranks; i++)
 		if (job->state != REDUCTION__V1__JOB_STATUS__STATE__GATHERING)
 			look_rank(&at, job, job->ranks[i]);
@@ -194,8 +212,11 @@ static void look_agent_reducer(const struct place *at, const Reduction__V1__Agen
 	char what[200];
 
 	if (r->state == REDUCTION__V1__AGENT_REDUCER__STATE__LOST) {
-		snprintf(what, sizeof what, "reducer %.100s is lost: the job is degraded", r->id);
-		add(at, "reducer-lost", 500, action_lost, what, "for %.1f s: %.120s", (double)r->for_ms / 1e3, r->why);
+		look_lost(at, r->id, r->for_ms, r->losses, r->why);
+	} else if (r->losses >= RETURNS_MANY && r->for_ms < RETURNS_MS) {
+		snprintf(what, sizeof what, "reducer %.100s is lost and comes back", r->id);
+		add(at, "reducer-returns", 450, action_returns, what, "lost %u times, back for %.1f s", r->losses,
+		    (double)r->for_ms / 1e3);
 	}
 	if (r->window_max && r->window == r->window_max && r->rtt_us >= WINDOW_ROUND_TRIP_US) {
 		snprintf(what, sizeof what, "the window to reducer %.100s is at its limit", r->id);

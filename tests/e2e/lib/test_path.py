@@ -5,13 +5,17 @@
 reads that the path is to blame, and where."""
 
 import contextlib
+import json
 import socket
 import threading
+import time
 import unittest
 
 import harness
+from test_control import GRPC, ctl
 
 LARGE = 1400  # bytes: larger messages are dropped
+DETECT = {"timeouts": {"detect": "5s"}}  # a rank that stands still for less than half of it knows that it was heard
 
 # Sums once for each line of input: so many elements.
 SUMS = harness.python("""
@@ -76,28 +80,29 @@ class Path(unittest.TestCase):
             rank.said("open")
         return ranks
 
-    def sum(self, ranks, n, timeout=20):
+    def begin(self, ranks, n):
         for rank in ranks:
             rank.tell(str(n))
+
+    def end(self, ranks):
         for rank in ranks:
-            found = rank.said("sum", timeout=timeout)
+            found = rank.said("sum", timeout=40)
             self.assertEqual((found["value"], found["all"]), (3.0, True))
 
     def test_the_only_reducer(self):
         small = r"small messages pass and large ones do not \(no answer to 32768 bytes\): check the MTU and the filters"
         heard = r"reducer r0 \(%s\) says that nothing was heard from rank 0, which hears the reducer: "
-        silent = r"reducer r0 \(%s\) was lost: nothing was heard from it for 3000 ms; if it runs, "
+        silent = r"reducer r0 \(%s\) was lost: nothing was heard from it for 5000 ms; if it runs, "
         for out, back in ((True, False), (False, True), (True, True)):
             with (
                 self.subTest(out=out, back=back),
-                harness.Cluster(reducers=1, transport="tcp", config={"timeouts": {"detect": "3s"}},
-                                server_config={"timeouts": {"detect": "3s"}}) as c,
-            ):  # fmt: skip
+                harness.Cluster(reducers=1, transport="tcp", config=DETECT, server_config=DETECT) as c,
+            ):
                 address = self.narrow(c, 0, out, back)
                 ranks = self.start(c, [address])
-                self.sum(ranks, 10)
-                for rank in ranks:
-                    rank.tell("300000")
+                self.begin(ranks, 10)
+                self.end(ranks)
+                self.begin(ranks, 300000)
                 ends = [rank.said("end", timeout=30) for rank in ranks]
                 self.assertEqual([e["error"] for e in ends], ["PeerLostError"] * 2, ends)
                 self.assertNotIn("rank 0 (", ends[0]["message"])
@@ -106,18 +111,43 @@ class Path(unittest.TestCase):
                     self.assertRegex(ends[1]["message"], "rank 0: " + silent % address + small)
                 else:  # whoever is first
                     self.assertRegex(ends[0]["message"], f"({heard % address}|{silent % address})" + small)
-                    self.assertRegex(ends[1]["message"], r"rank 0 \(.*\) was lost: nothing was heard from it for 3.0 s; "
+                    self.assertRegex(ends[1]["message"], r"rank 0 \(.*\) was lost: nothing was heard from it for 5.0 s; "
                                      r"only small messages have come from it: if it runs, check the MTU|"
                                      rf"rank 0: ({heard % address}|{silent % address}){small}")  # fmt: skip
 
+    def doctor(self, address, want):
+        """Waits until doctor finds this, and returns it."""
+        deadline = time.monotonic() + 30 * harness.SCALE
+        while True:
+            found = json.loads(ctl("doctor", "--json", address)[1])["findings"]
+            for f in found:
+                if f["id"] == want:
+                    return f
+            self.assertLess(time.monotonic(), deadline, found)
+            time.sleep(0.1)
+
     def test_one_of_two_reducers(self):
-        """The training goes on, and the logs say why it is slower."""
-        with harness.Cluster(reducers=2, transport="tcp", config={"timeouts": {"detect": "3s"}},
-                             server_config={"timeouts": {"detect": "3s"}}) as c:  # fmt: skip
+        """The training goes on, and the logs and doctor say why it is slower."""
+        server = {**DETECT, **(GRPC if harness.HAS_GRPC else {})}
+        with harness.Cluster(reducers=2, transport="tcp", config=DETECT, server_config=server) as c:
             ranks = self.start(c, [c.address(0), self.narrow(c, 1, True, False)])
-            self.sum(ranks, 300000, timeout=30)
+            self.begin(ranks, 300000)
             lost = ranks[0].wait_text(r"reducer-(lost|left) reducer=r1.*").group(0)
             self.assertIn("small messages pass and large ones do not (no answer to 32768 bytes)", lost)
+            self.end(ranks)
+            for rank in ranks:
+                rank.wait_text("reducer-back reducer=r1")
+            self.begin(ranks, 300000)
+            ranks[0].wait_text(r"reducer-(lost|left) reducer=r1.*small messages pass.*; it was back and lost again "
+                               r"without a large result, 1 time in a row; next attempt in 5 s")  # fmt: skip
+            c.reducers[1].kill()  # it does not come back while doctor looks
+            self.end(ranks)
+            if harness.HAS_GRPC:
+                address = c.reducers[0].wait_text(r"\bgrpc-ready\b.*?address=(\S+)").group(1)
+                found = self.doctor(address, "reducer-path")
+                self.assertIn("large messages do not get through to reducer r1", found["what"])
+                self.assertIn("lost 2 times", found["evidence"])
+                self.assertIn("ping -M do", found["action"])
             for rank in ranks:
                 rank.tell("0")
             c.wait_all(ranks)

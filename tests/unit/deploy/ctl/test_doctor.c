@@ -135,6 +135,15 @@ static void lose(struct sick *s)
 	s->job.n_lost = 1;
 }
 
+static void lose_path(struct sick *s)
+{
+	lose(s);
+	s->loss.losses = 4;
+	s->loss.for_ms = 12000;
+	s->loss.why =
+	    (char *)"nothing was heard from it for 10000 ms; if it runs, small messages pass and large ones do not";
+}
+
 static void as_agent(struct sick *s)
 {
 	reduction__v1__agent_status__init(&s->agent);
@@ -167,6 +176,28 @@ static void agent_lost(struct sick *s)
 	s->link.state = REDUCTION__V1__AGENT_REDUCER__STATE__LOST;
 }
 
+static void agent_lost_path(struct sick *s)
+{
+	agent_lost(s);
+	s->link.losses = 1;
+	s->link.why =
+	    (char *)"rank 3 (pid 1 on b) was lost: nothing was heard from it for 10.0 s; only small messages have "
+		    "come from it";
+}
+
+static void agent_lost_often(struct sick *s)
+{
+	agent_lost(s);
+	s->link.losses = 3;
+}
+
+static void agent_returns(struct sick *s)
+{
+	as_agent(s);
+	s->link.losses = 3;
+	s->link.for_ms = 8000;
+}
+
 static const struct {
 	void (*make)(struct sick *s);
 	const char *id, *what, *evidence;
@@ -184,7 +215,12 @@ static const struct {
     {gathering, "ranks-not-there", "ranks of the job are missing", "3 of 4 ranks"},
     {lose, "reducer-lost", "reducer r1 is lost", "connection refused"},
     {long_link, "window-at-limit", "the window to reducer r0", "36 chunks"},
-    {agent_lost, "reducer-lost", "reducer r0 is lost", "for 0.0 s"},
+    {agent_lost, "reducer-lost", "reducer r0 is lost", "r0: for 0.0 s: no reason is known"},
+    {agent_lost_often, "reducer-lost", "reducer r0 is lost", "lost 3 times"},
+    {agent_lost_path, "reducer-path", "large messages do not get through to reducer r0", "r0: for 0.0 s: rank 3"},
+    {lose_path, "reducer-path", "large messages do not get through to reducer r1",
+     "lost 4 times, now for 12.0 s: nothing"},
+    {agent_returns, "reducer-returns", "reducer r0 is lost and comes back", "lost 3 times, back for 8.0 s"},
 };
 
 START_TEST(each_is_found)
@@ -213,6 +249,34 @@ START_TEST(nothing_is_found)
 	doctor_look(&all, &s.m, "r0");
 	ck_assert_uint_eq(all.n, 0);
 	as_agent(&s);
+	doctor_look(&all, &s.m, "a0");
+	ck_assert_uint_eq(all.n, 0);
+}
+END_TEST
+
+/* Each reason of a loss has its own action. A return of long ago is none. */
+START_TEST(what_to_do_about_a_lost_reducer)
+{
+	static const struct {
+		void (*make)(struct sick *s);
+		const char *action;
+	} actions[] = {{lose, "start the reducer again"},
+		       {lose_path, "ping -M do -s 8972"},
+		       {agent_lost_path, "check the MTU"},
+		       {agent_lost_often, "look at its machine and at the network"},
+		       {agent_returns, "look at its machine and at the network"}};
+	struct findings all = {.n = 0};
+	struct sick s;
+
+	for (unsigned i = 0; i < sizeof actions / sizeof *actions; i++) {
+		all.n = 0;
+		healthy(&s);
+		actions[i].make(&s);
+		doctor_look(&all, &s.m, "r0");
+		ck_assert_ptr_nonnull(strstr(all.at[0].action, actions[i].action));
+	}
+	all.n = 0;
+	s.link.for_ms = RETURNS_MS;
 	doctor_look(&all, &s.m, "a0");
 	ck_assert_uint_eq(all.n, 0);
 }
@@ -309,6 +373,7 @@ int main(void)
 	tcase_set_timeout(t, 60);
 	tcase_add_loop_test(t, each_is_found, 0, sizeof rows / sizeof rows[0]);
 	tcase_add_test(t, nothing_is_found);
+	tcase_add_test(t, what_to_do_about_a_lost_reducer);
 	tcase_add_test(t, the_worst_comes_first);
 	tcase_add_test(t, the_cause_comes_first);
 	tcase_add_test(t, reducers_are_compared);
