@@ -6,7 +6,12 @@
  * it sleeps, or a thread of the program in engine_submit, engine_wait or engine_busy_poll. The latter saves waking both
  * threads, which takes longer than a small operation. Everything that is not marked as shared belongs to the holder of
  * loop_lock: the exchange, the connections, the loop and its handles (wakeup_send may always be called). Lock order:
- * loop_lock, then lock or locks that callbacks of operations take. */
+ * loop_lock, then lock or locks that callbacks of operations take.
+ *
+ * The engine owns the exchange, the connections and the loop; the submitter owns an operation until its done().
+ * Starting -> on_ready -> running -> on_failed or engine_stop() -> closing -> freed. The reducer has a loop of its own,
+ * server/run/lane_tcp.c, since it changes between reading and sending by a budget of bytes for each connection and not
+ * by the windows of links. */
 #ifndef RS_AGENT_WORKER_ENGINE_ENGINE_UV_H
 #define RS_AGENT_WORKER_ENGINE_ENGINE_UV_H
 
