@@ -15,7 +15,25 @@
  *
  * The happy path of a session is: attached -> (START) running -> GOODBYE -> draining -> closed. Failure modes: the peer
  * is lost, breaks the protocol or disagrees with another rank. If the job runs, the whole stripe then ends: every
- * session sends ABORT with the sentence and closes. */
+ * session sends ABORT with the sentence and closes. If the job fails over, the error is RS_ECUT and the ranks continue
+ * with the other reducers.
+ *
+ * A slot: free -> contributions come -> full -> result queued -> free. The payload of the first rank goes straight into
+ * the accumulator; later ones go through the scratch and are added. A deterministic job stashes them and adds them in
+ * the order of ranks. With HAVE: full -> fetching (FETCH, KEPT) -> result queued; a result waits in line while an
+ * earlier chunk of its priority is fetched. Between VIEW and RESUME a session is paused.
+ *
+ * A file uses only files in the lines below it:
+ *
+ *   lane.c                                         the lane: sessions come and go, the clock
+ *   report.c                                       counters of the lane
+ *   session_rx.c, session_tx.c                     bytes of one connection
+ *   contribution.c, stripe_depart.c                a chunk is summed; a rank closes its communicator
+ *   retained.c, stripe_view.c                      failover: results that ranks have already; VIEW and RESUME
+ *   result.c, stripe_fail.c, stripe_stable.c, stripe_late.c
+ *   session_queue.c, lane_trace.c                  what a session has to send; a trace of operations
+ *   stripe.c, slot.c                               the table of slots; the sum
+ */
 #ifndef RS_SERVER_CORE_LANE_H
 #define RS_SERVER_CORE_LANE_H
 

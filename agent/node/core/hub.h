@@ -10,7 +10,26 @@
  * job: failing (until the engine no longer touches the clients' memory) -> failed (clients have got ABORT) -> freed
  * when they have left.
  *
- * All functions belong to one thread unless they say otherwise. Functions of the ports must not call back. */
+ * All functions belong to one thread unless they say otherwise. Functions of the ports must not call back. Callbacks of
+ * an exchange_op (fill, inspect, landed, done) run on the engine's thread and report with a local_event through
+ * ports.post. While an operation runs, the engine's thread owns the members that struct local_op names. Shared memory
+ * belongs to its client and stays mapped while operations refer to it; a stage belongs to one operation until it ends.
+ *
+ * An operation starts when all local ranks have started it and a stage is available. A chunk is summed just before the
+ * engine sends it, where the first local rank's result will be, or in a stage for float16 and bfloat16. Its result is
+ * then copied to the other local ranks. Without other nodes (single_worker) the local sum is the result.
+ *
+ * A file uses only files in the lines below it:
+ *
+ *   hub.c, status.c, status_pack.c            what the driver calls; messages and timeouts; the status
+ *   job.c                                     local ranks join a job and leave it
+ *   submit.c                                  operations that all local ranks have started go to the engine
+ *   job_end.c                                 a job fails; its engine is freed
+ *   op.c                                      one operation and its sum
+ *   progress.c, nonfinite.c                   input that arrives while an operation runs; NaN and infinity
+ *   client.c, buffer.c, stage.c, text.c
+ *   protocol.c                                the messages; also used by agent/lib/client
+ */
 #ifndef RS_AGENT_NODE_CORE_HUB_H
 #define RS_AGENT_NODE_CORE_HUB_H
 

@@ -13,7 +13,27 @@
  * and tries again, until the connect timeout. When a connection is lost later and the job may fail over (job.failover,
  * at least two reducers), the other reducers take over its shards (view.c) and no operation fails. Every other failure
  * of a link ends the exchange: all pending operations fail with the same sentence. ABORT carries that sentence to the
- * reducers that are still connected, so that the other ranks read the cause. */
+ * reducers that are still connected, so that the other ranks read the cause.
+ *
+ * A chunk is sent if its bytes are ready, if the window allows it, and if the link is not too far ahead of the slowest
+ * one. Its RESULT is received into the operation's memory, or into the retained results if the contribution is still
+ * there. After the loss of a reducer view_apply() empties all streams and assigns the shards again. On RESUME
+ * stream_begin() starts at the position on which all ranks agree: HAVE for retained results, DATA for the rest.
+ *
+ * The submitter owns an exchange_op and its memory until done(). The exchange owns everything else. A file uses only
+ * files in the lines below it:
+ *
+ *   exchange.c, exchange_tick.c, single_worker.c, report.c   what the driver calls
+ *   link_io.c                                      bytes of one link
+ *   link_control.c                                 control frames that arrive
+ *   link_fail.c                                    a link is lost, cannot join, or breaks the protocol
+ *   view.c                                         which reducers live
+ *   exchange_op.c, exchange_end.c                  operations; the end
+ *   stream.c                                       which chunk is sent next
+ *   nonfinite.c
+ *   exchange_text.c, link_queue.c                  sentences; control frames to send
+ *   link.c, window.c, retain.c, exchange_trace.c
+ */
 #ifndef RS_AGENT_WORKER_CORE_EXCHANGE_H
 #define RS_AGENT_WORKER_CORE_EXCHANGE_H
 
