@@ -16,7 +16,7 @@ struct reducer_loss {
 	uint64_t report; /* the reducer itself reported the loss of a rank: the number of that report, from 1; 0: it did
 			    not */
 	bool reported;   /* the reducer reported itself that it ends this job */
-	uint64_t at_ms;
+	uint64_t at_ms, idle_ms; /* when; time since its last byte */
 	struct rs_cause cause;
 	char why[CONTROL_MESSAGE]; /* the cause for people */
 	bool returned;             /* it was lost before, and came back */
@@ -26,6 +26,7 @@ struct reducer_loss {
 };
 
 enum {
+	LOSS_IDLE_MS = 10000,    /* a NAT or a firewall may forget a connection that is silent for longer */
 	LOSS_PROOF_BYTES = 9000, /* more than fits into one packet */
 	LOSS_PAUSE_MS = 5000,    /* pause after the first barren return; each further one doubles it */
 	LOSS_PAUSE_MAX_MS = 10 * 60000,

@@ -79,10 +79,27 @@ static const struct reducer_loss *view_common_cause(const struct exchange *x, ui
 	return best;
 }
 
+/* Returns for how long all connections were silent before all of them were reset at the same time; 0: they were not. */
+static uint64_t view_forgotten_ms(const struct exchange *x, uint64_t now_ms)
+{
+	uint64_t idle_ms = UINT64_MAX;
+
+	for (unsigned r = 0; r < x->params->reducers_n; r++) {
+		const struct reducer_loss *f = &x->losses[r];
+
+		if (f->reported || now_ms - f->at_ms > LINK_FLUSH_MS || f->idle_ms < LOSS_IDLE_MS ||
+		    !strcasestr(f->why, "connection reset"))
+			return 0;
+		idle_ms = min64(idle_ms, f->idle_ms);
+	}
+	return idle_ms;
+}
+
 static void view_fail_without_reducers(struct exchange *x, uint64_t now_ms)
 {
 	const struct exchange_params *p = x->params;
 	const struct reducer_loss *cause = view_common_cause(x, now_ms);
+	uint64_t idle_ms = view_forgotten_ms(x, now_ms);
 	char text[400];
 	size_t len = 0;
 	struct rs_err e;
@@ -92,6 +109,11 @@ static void view_fail_without_reducers(struct exchange *x, uint64_t now_ms)
 		exchange_fail_because(x, &e, &cause->cause, false, NULL, now_ms);
 		return;
 	}
+	if (idle_ms)
+		len = (size_t)snprintf(text, sizeof text,
+				       "all connections were reset at the same time, after %" PRIu64
+				       " s without a message: a NAT or a firewall on the way may have forgotten them; ",
+				       idle_ms / 1000);
 	for (unsigned r = 0; r < p->reducers_n && len < sizeof text; r++)
 		len +=
 		    (size_t)snprintf(text + len, sizeof text - len, "%sreducer %s (%s) was lost: %s", r ? "; " : "",
@@ -222,6 +244,18 @@ static void view_count_barren(struct reducer_loss *f, uint64_t now_ms)
 		 pause / 1000);
 }
 
+/* Returns the time since the last byte of a reducer to which connections work, or worked until now; otherwise 0. */
+static uint64_t view_idle_ms(const struct exchange *x, unsigned reducer, uint64_t now_ms)
+{
+	uint64_t last_ms = 0;
+
+	for (unsigned i = 0; i < x->links_n; i++)
+		if (x->links[i].reducer == reducer && x->links[i].state == LINK_RUNNING &&
+		    x->links[i].last_rx_ms > last_ms)
+			last_ms = x->links[i].last_rx_ms;
+	return last_ms ? now_ms - last_ms : 0;
+}
+
 static void view_mark_lost(struct exchange *x, unsigned reducer, const char *why, const struct rs_cause *reported,
 			   const struct link *from, uint64_t now_ms)
 {
@@ -234,6 +268,7 @@ static void view_mark_lost(struct exchange *x, unsigned reducer, const char *why
 	f->reported = reported != NULL;
 	f->cause = reported ? *reported : (struct rs_cause){.code = RS_EPEER, .reducer = 1 + reducer};
 	f->at_ms = now_ms;
+	f->idle_ms = view_idle_ms(x, reducer, now_ms);
 	if (x->degraded_ms > now_ms + EXCHANGE_LOST_MS)
 		x->degraded_ms = now_ms + EXCHANGE_LOST_MS;
 	snprintf(f->why, sizeof f->why, "%s", why);

@@ -178,6 +178,36 @@ START_TEST(a_reducer_that_returns_and_does_not_get_what_this_rank_has)
 }
 END_TEST
 
+/* _i: 0 all connections are reset after a long silence; 1 the silence was short; 2 only one was silent; 3 one is
+ * closed; 4 not at the same time. */
+START_TEST(a_nat_forgets_all_connections)
+{
+	static const char slow[] =
+	    "reducers: [{id: r0, address: \"127.0.0.1:1\"}, {id: r1, address: \"127.0.0.1:2\"}]\n"
+	    "sharding: {chunk_bytes: 4096, priorities: 1, map: {0: r0, 1: r1}}\ntimeouts: {detect: 60s}\n";
+	struct reducers f;
+
+	reducers_open(&f, slow, 2, 4000);
+	reducers_pump(&f);
+	reducers_advance(&f, _i == 1 ? 9000 : 25000);
+	if (_i == 2)
+		reducers_say_control(&f, 0, FRAME_PING, NULL, 0);
+	reducers_pump(&f);
+	f.l[0].dead = f.l[1].dead = true;
+	reducers_cut(&f, 1, "connection reset by peer");
+	if (_i == 4)
+		reducers_advance(&f, 2000);
+	reducers_cut(&f, 0, _i == 3 ? "it closed the connection" : "connection reset by peer");
+	reducers_pump(&f);
+	reducers_expect_end(&f, RS_EPEER, "reducer r0 (127.0.0.1:1) was lost: ");
+	ck_assert_int_eq(strstr(exchange_error(f.x)->msg,
+				"all connections were reset at the same time, after 25 s without "
+				"a message: a NAT or a firewall on the way may have") != NULL,
+			 _i == 0);
+	reducers_close(&f);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *s = suite_create("exchange_text");
@@ -191,6 +221,7 @@ int main(void)
 	tcase_add_test(tc, another_rank_says_that_this_rank_was_lost);
 	tcase_add_loop_test(tc, the_other_ranks_read_what_this_rank_knows, 0, 2);
 	tcase_add_test(tc, a_reducer_that_returns_and_does_not_get_what_this_rank_has);
+	tcase_add_loop_test(tc, a_nat_forgets_all_connections, 0, 5);
 	suite_add_tcase(s, tc);
 	r = srunner_create(s);
 	srunner_run_all(r, CK_NORMAL);
