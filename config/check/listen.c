@@ -5,6 +5,7 @@
 #include "common/tls.h"
 
 #include <errno.h>
+#include <netinet/in.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -27,6 +28,19 @@ static int refuse_open(const char *address, struct rs_err *e)
 	    address);
 }
 
+/* Checks that an address says on which network card it is, if it is one that each card has. */
+static int check_card(const char *address, const struct rs_host_port *at, const struct sockaddr *sa, struct rs_err *e)
+{
+	const struct sockaddr_in6 *v6 = (const struct sockaddr_in6 *)sa;
+
+	if (sa->sa_family != AF_INET6 || !IN6_IS_ADDR_LINKLOCAL(&v6->sin6_addr) || v6->sin6_scope_id)
+		return RS_OK;
+	return rs_fail(
+	    e, RS_ECONFIG,
+	    "cannot listen on %s: it is link-local: add the network card of this machine, as in [%s%%eth0]:%s", address,
+	    at->host, at->port);
+}
+
 /* flags: added to those of getaddrinfo(). */
 static int resolve(struct addrinfo **ret, const char *address, bool not_loopback_ok, int flags, struct rs_err *e)
 {
@@ -39,7 +53,11 @@ static int resolve(struct addrinfo **ret, const char *address, bool not_loopback
 		return rc;
 	rc = getaddrinfo(at.host[0] ? at.host : NULL, at.port, &hints, &list);
 	if (rc)
-		return rs_fail(e, RS_ECONFIG, "cannot listen on %s: %s", address, gai_strerror(rc));
+		return rs_fail(e, RS_ECONFIG, "cannot listen on %s: %s", address,
+			       strchr(at.host, '%') ? "this machine has no network card of that name"
+						    : gai_strerror(rc));
+	for (const struct addrinfo *ai = list; ai && !rc; ai = ai->ai_next)
+		rc = check_card(address, &at, ai->ai_addr, e);
 	for (const struct addrinfo *ai = list; ai && !rc; ai = ai->ai_next)
 		if (!not_loopback_ok && !is_loopback(ai->ai_addr))
 			rc = refuse_open(address, e);

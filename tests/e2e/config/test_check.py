@@ -89,6 +89,12 @@ class Server(Check):
          ["FILE:2:9: server.grpc: 0.0.0.0:0 is not a loopback address"], True),
         ("unknown name", "server: {listen: reducer.invalid:0}\n", [],
          ["FILE:1:18: server.listen: cannot listen on reducer.invalid:0: "], True),
+        ("link-local address without a card", "server: {listen: '[fe80::1]:7604', insecure: true}\n", [],
+         ["FILE:1:18: server.listen: cannot listen on [fe80::1]:7604: it is link-local: add the network card of this "
+          "machine, as in [fe80::1%eth0]:7604"], True),
+        ("card that is not there", "server: {listen: '[fe80::1%none0]:0', insecure: true}\n", [],
+         ["FILE:1:18: server.listen: cannot listen on [fe80::1%none0]:0: this machine has no network card of that name"],
+         True),
         ("address of another machine", "server: {listen: 192.0.2.7:0, insecure: true}\n", [],
          ["FILE:1:18: server.listen: cannot listen on 192.0.2.7:0: Cannot assign requested address"], True),
         ("one port for both", "server: {listen: 127.0.0.1:7633, grpc: 127.0.0.1:7633}\n", [],
