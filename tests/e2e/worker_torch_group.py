@@ -16,6 +16,7 @@ import reduction.torch
 
 torch.set_num_threads(1)
 rank, n = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+VERSION = tuple(int(x) for x in torch.__version__.split("+")[0].split(".")[:2])
 ours = gloo = None  # set by start()
 
 REDUCED = (torch.uint8, torch.int8, torch.int32, torch.int64, torch.float16, torch.bfloat16, torch.float32,
@@ -133,7 +134,7 @@ def group_all_reduce(tensors):
 
 
 def delegated():
-    """What the inner group does: the same results, and the same refusals, as gloo."""
+    """What is no reduction, small and large, and what the inner group does: results and refusals of gloo."""
     def all_reduce(group, x, op):
         x = x.clone()
         dist.all_reduce(x, getattr(dist.ReduceOp, op), group=group)
@@ -182,9 +183,12 @@ def delegated():
         return y.to_dense()
 
     done = []
-    for dtype in (torch.int64, torch.float32):
-        for call in (all_gather, gather, scatter, all_to_all, ring, reduce_scatter, into_tensor):
-            done += [call.__name__] * same(f"{call.__name__} {dtype}", call, data(100, dtype))
+    for dtype, size in ((torch.int64, 100), (torch.float32, 100), (torch.float32, 50_000), (torch.uint8, 100_000)):
+        for call in (all_gather, gather, scatter, all_to_all, ring, reduce_scatter):
+            done += [call.__name__] * same(f"{call.__name__} {dtype} {size}", call, data(size, dtype))
+    assert equal(into_tensor(ours, data(100, torch.int64)), torch.cat(all_gather(gloo, data(100, torch.int64))))
+    if VERSION >= (2, 1):  # gloo has none before
+        same("large into_tensor", into_tensor, data(50_000, torch.float32))
     same("all_gather of complex numbers", all_gather, data(100, torch.complex64))
     same("all_reduce of complex numbers", all_reduce, data(100, torch.complex64), "SUM")
     for op in OPS[5:]:

@@ -29,6 +29,23 @@ HAS_BACKEND = _VERSION >= (2, 14)  # a Backend can be a Python class
 _backends: Set[Any] = set()
 
 
+class _GlooOf:
+    """Stands for the gloo in a group, which may not be made yet. torch 2.1 to 2.13 sets timeouts on it."""
+
+    __class__ = property(lambda self: _c10d.ProcessGroupGloo)  # type: ignore[assignment]
+
+    def __init__(self, group: "ReductionGroup"):
+        self._group = group
+
+    def _set_default_timeout(self, timeout: datetime.timedelta) -> None:
+        self._group.set_timeout(timeout)
+
+    def __getattr__(self, name: str) -> Any:
+        for gloo in self._group._mesh.made():
+            return getattr(gloo, name)
+        raise AttributeError(name)
+
+
 class ReductionGroup(Operations, _c10d.ProcessGroup):
     """A process group of the backend `reduction`. torch.distributed makes it; programs use torch.distributed."""
 
@@ -36,21 +53,43 @@ class ReductionGroup(Operations, _c10d.ProcessGroup):
         super().__init__(origin.rank, origin.size)
         self._set_up(origin, given)
         self._splits = 0
-        self._register("cpu", "GLOO", self._gloo)
+        self._registered = False
+        self._names = [origin.name, ""]
+        self._register("cpu", "GLOO", self._mesh.unconnected())
         if self._nccl is not None:
             self._register("cuda", "NCCL", self._nccl)
-        self._follow_timeout()
 
-    def _follow_timeout(self) -> None:
-        gloo = self._gloo
-        if hasattr(gloo, "options") and hasattr(gloo, "_set_default_timeout"):  # which is all that torch then calls
-            for channel in self._channels:
-                channel.follow_timeout(lambda: gloo.options._timeout.total_seconds())
+    def _inner(self, tensor: Optional[torch.Tensor]) -> Any:
+        inner = super()._inner(tensor)
+        if inner is not self._nccl and not self._registered:
+            self._registered = True
+            self._register("cpu", "GLOO", inner)
+        return inner
 
-    def set_timeout(self, timeout: datetime.timedelta) -> None:
-        """Sets the timeout of the group's operations from now on."""
-        super().set_timeout(timeout)
-        self._follow_timeout()
+    # torch keeps the name and the description in the registered gloo, unless the group has these. The first form is
+    # for C++ code of torch 2.6 and later, the second one for Python.
+
+    def getGroupName(self) -> str:
+        """Returns the name that torch has given to the group."""
+        return self._names[0]
+
+    def setGroupName(self, name: str) -> None:
+        """Sets the name."""
+        self._names[0] = name
+
+    def getGroupDesc(self) -> str:
+        """Returns the description of the group."""
+        return self._names[1]
+
+    def setGroupDesc(self, text: str) -> None:
+        """Sets the description."""
+        self._names[1] = text
+
+    group_name, _set_group_name = property(getGroupName), setGroupName
+    group_desc, _set_group_desc = property(getGroupDesc), setGroupDesc
+
+    def _get_backend(self, device: torch.device) -> Any:
+        return _GlooOf(self) if device.type == "cpu" else super()._get_backend(device)
 
     def _register(self, device: str, kind: str, backend: Any) -> None:
         # torch 2: C++ code that calls what is not overridden here reaches the inner group

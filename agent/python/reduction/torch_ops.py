@@ -2,9 +2,10 @@
 """The operations of the backend `reduction`, the same for all versions of torch. `reduction.torch_group` uses them.
 
 all_reduce, all_reduce_coalesced, reduce, broadcast and barrier go through the reducers, on a communicator that each
-group opens at its first such operation. Everything else goes to an inner group, gloo for tensors on the CPU and NCCL
-for those on a GPU: other collectives, sparse tensors, and what the reducers cannot do (`_REDUCERS`). The happy path and
-the failure modes of an operation are those of `reduction.torch_work`.
+group opens at its first such operation; so do small gathers and scatters (`reduction.torch_others`). Everything else
+goes to an inner group, gloo for tensors on the CPU and NCCL for those on a GPU: other collectives, sparse tensors, and
+what the reducers cannot do (`_REDUCERS`). Ranks connect to each other when an operation first needs gloo
+(`reduction.torch_mesh`). The happy path and the failure modes of an operation are those of `reduction.torch_work`.
 """
 
 import contextlib
@@ -20,7 +21,10 @@ import torch.distributed
 from . import _buffers, errors, torch_identity
 from .comm import Communicator
 from .torch_local import NodeSum, Sliced, node_sum
-from .torch_place import Fact, digest, exchange, of_attempt, place, unplaced
+from .torch_mail import Mailbox, bytes_of
+from .torch_mesh import Mesh
+from .torch_others import OtherOperations, dense_of, first_tensor, options_of, seconds_of
+from .torch_place import NAME, Fact, address_of, digest, exchange, of_attempt, place, unplaced
 from .torch_stream import Places
 from .torch_work import Channel, Several, Work
 
@@ -50,17 +54,6 @@ def _retire(key: str) -> int:
     return _serials.get(key, 0)
 
 
-def _first_tensor(value: Any) -> Optional[torch.Tensor]:
-    if isinstance(value, torch.Tensor):
-        return value
-    if isinstance(value, (list, tuple)):
-        for item in value:
-            found = _first_tensor(item)
-            if found is not None:
-                return found
-    return None
-
-
 def _op_name(op: Any) -> str:
     return _OP_NAMES[getattr(op, "op", op)]  # ReduceOp, or the RedOpType in it
 
@@ -80,39 +73,10 @@ def _is_plain(tensor: torch.Tensor) -> bool:
     )
 
 
-def _dense(tensor: torch.Tensor) -> torch.Tensor:
-    """Returns the tensor, or a copy on its device whose elements stand one behind the other."""
-    if tensor.is_contiguous() and not tensor.is_conj() and not tensor.is_neg():
-        return tensor
-    return torch.empty(tensor.shape, dtype=tensor.dtype, device=tensor.device).copy_(tensor.detach())
-
-
 def _share_memory(tensors: Sequence[torch.Tensor]) -> bool:
     """Returns True if two tensors have bytes in common. Those that are not contiguous are copied anyway."""
     spans = sorted((x.data_ptr(), x.numel() * x.element_size()) for x in tensors if x.numel() and x.is_contiguous())
     return any(start + size > following for (start, size), (following, _) in zip(spans, spans[1:]))
-
-
-_NO_TIME = datetime.timedelta(0)
-
-
-def _seconds(opts: Any) -> Optional[float]:
-    """Returns the timeout that options of torch have, or None: then that of the group holds."""
-    timeout = opts.timeout
-    return timeout.total_seconds() if timeout > _NO_TIME else None
-
-
-def _options(kind: Any, given: Any, timeout: Any = None, **fields: Any) -> Any:
-    """Returns the options of an operation. torch's methods take them, or some of their fields."""
-    if isinstance(given, kind):
-        return given
-    opts = kind()
-    for name, value in fields.items():
-        if value is not None:
-            setattr(opts, name, value)
-    if timeout is not None:
-        opts.timeout = timeout
-    return opts
 
 
 class Origin(NamedTuple):
@@ -132,21 +96,7 @@ class Origin(NamedTuple):
         return cls(options.store, options.group_rank, options.group_size, options.timeout, options.group_id, members)
 
 
-def _make_gloo(store: Any, rank: int, size: int, timeout: datetime.timedelta) -> Any:
-    """Returns the inner group, which connects each rank to each other one."""
-    try:
-        return _c10d.ProcessGroupGloo(_c10d.PrefixStore("gloo", store), rank, size, timeout)
-    except RuntimeError as exc:
-        card = os.environ.get("GLOO_SOCKET_IFNAME")
-        raise errors.PeerLostError(
-            errors.EPEER,
-            f"gloo, which does what the reducers cannot do, does not connect rank {rank} to the others "
-            + (f"over GLOO_SOCKET_IFNAME={card}" if card else "at the address of this machine's name")
-            + f": set GLOO_SOCKET_IFNAME to a network card that reaches them, such as eth0 ({exc})",
-        ) from None
-
-
-class Operations:
+class Operations(OtherOperations):
     """The operations of one group. `reduction.torch_group` makes a Backend or a ProcessGroup of them."""
 
     def _set_up(self, origin: Origin, given: Optional[Dict[str, Any]]) -> None:
@@ -164,7 +114,7 @@ class Operations:
         local = given.pop("local", None)
         former = max(_retire(key), _retire(_slices_key(key)))
         facts = exchange(store, rank, size, former, timeout)
-        self._gloo = _make_gloo(store, rank, size, timeout)
+        self._mesh = Mesh(store, rank, size, timeout, address_of(facts, rank))
         self._nccl: Any = None
         if torch.cuda.is_available() and torch.distributed.is_nccl_available():
             nccl_options = _c10d.ProcessGroupNCCL.Options()
@@ -173,6 +123,7 @@ class Operations:
         self._channel = _make_channel(key, members, facts, rank, timeout.total_seconds(), given)
         self._node: Optional[NodeSum] = None  # then all_reduce uses the channel `_slices`
         self._channels = [self._channel]
+        self._mail = Mailbox(store, rank, size, self._channel)
         if local is not None:
             name = f"{key} {_serials[key]}"
             self._node, slices = node_sum(local, store, place(facts, rank), name, rank, size, timeout)
@@ -190,7 +141,7 @@ class Operations:
         """Returns the group for what the reducers cannot do. Raises ReductionError after the end of this group."""
         self._channel.check_usable()
         on_gpu = tensor is not None and tensor.device.type == "cuda"
-        return self._nccl if on_gpu and self._nccl is not None else self._gloo
+        return self._nccl if on_gpu and self._nccl is not None else self._mesh.whole()
 
     def getBackendName(self) -> str:
         return NAME
@@ -213,7 +164,7 @@ class Operations:
         """
         arrivals = self._places.of(tensors)
         share = len(tensors) > 1 and _share_memory(tensors)
-        dense = [tensor.detach().clone() if share else tensor for tensor in map(_dense, tensors)]
+        dense = [tensor.detach().clone() if share else tensor for tensor in map(dense_of, tensors)]
         copies = [(to, copy) for to, copy in zip(tensors, dense) if to is not copy]
 
         def finish() -> None:
@@ -262,12 +213,12 @@ class Operations:
     def allreduce(self, tensors: Any, opts: Any = None, timeout: Any = None, op: Any = None) -> Any:
         """all_reduce: through the reducers if they can do it, else gloo's or NCCL's."""
         tensors = [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
-        opts = _options(_c10d.AllreduceOptions, opts, timeout, reduceOp=opts if op is None else op)
+        opts = options_of(_c10d.AllreduceOptions, opts, timeout, reduceOp=opts if op is None else op)
         name = _op_name(opts.reduceOp)
         if self._node is not None and len(tensors) == 1 and self._is_sliced(tensors[0], name):
-            return self._note(self._all_reduce_sliced(tensors[0], _REDUCERS[name], _seconds(opts)))
+            return self._note(self._all_reduce_sliced(tensors[0], _REDUCERS[name], seconds_of(opts)))
         if len(tensors) == 1 and name in _REDUCERS and _is_plain(tensors[0]):
-            return self._note(self._all_reduce_plain(tensors, _buffers.OPS[_REDUCERS[name]], _seconds(opts)))
+            return self._note(self._all_reduce_plain(tensors, _buffers.OPS[_REDUCERS[name]], seconds_of(opts)))
         self._check("all_reduce", tensors)
         if not self._reducible(tensors, name):
             return self._note(self._inner(tensors[0]).allreduce(tensors, opts))
@@ -276,7 +227,7 @@ class Operations:
             "all_reduce",
             tensors,
             lambda comm, x: [comm.all_reduce(x[0], reducer_op, async_op=True)],
-            _seconds(opts),
+            seconds_of(opts),
         )
 
     def allreduce_sparse(self, tensors: Any, opts: Any = None) -> Any:
@@ -299,7 +250,7 @@ class Operations:
         return tensor.device.type == self._node.device and exact and self._reducible([tensor], op)
 
     def _all_reduce_sliced(self, tensor: torch.Tensor, op: str, timeout: Optional[float]) -> Work:
-        node, arrivals, dense = self._node, self._places.of([tensor]), _dense(tensor)
+        node, arrivals, dense = self._node, self._places.of([tensor]), dense_of(tensor)
         assert node is not None
         stream = None if arrivals is None else torch.cuda.current_stream(arrivals.device)
         under_way: List[Sliced] = []
@@ -328,23 +279,23 @@ class Operations:
     def allreduce_coalesced(self, tensors: Sequence[torch.Tensor], opts: Any = None) -> Any:
         """all_reduce_coalesced: as a group of the library, in which small tensors share operations."""
         tensors = list(tensors)
-        opts = _options(_c10d.AllreduceCoalescedOptions, opts)
+        opts = options_of(_c10d.AllreduceCoalescedOptions, opts)
         op = _op_name(opts.reduceOp)
         self._check("all_reduce_coalesced", tensors, single=False)
         if not self._reducible(tensors, op):
-            return self._note(self._inner(_first_tensor(tensors)).allreduce_coalesced(tensors, opts))
+            return self._note(self._inner(first_tensor(tensors)).allreduce_coalesced(tensors, opts))
         reducer_op = _REDUCERS[op]
         return self._submit(
             "all_reduce_coalesced",
             tensors,
             lambda comm, x: comm.all_reduce_coalesced(x, reducer_op, async_op=True),
-            _seconds(opts),
+            seconds_of(opts),
         )
 
     def reduce(self, tensors: Any, opts: Any = None, op: Any = None, timeout: Any = None, root: Any = None) -> Any:
         """reduce: an all-reduce whose result only the root keeps."""
         tensors = [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
-        opts = _options(_c10d.ReduceOptions, opts, timeout, rootRank=opts if root is None else root, reduceOp=op)
+        opts = options_of(_c10d.ReduceOptions, opts, timeout, rootRank=opts if root is None else root, reduceOp=op)
         op, root = _op_name(opts.reduceOp), opts.rootRank
         self._check("reduce", tensors)
         self._check_root("reduce", root)
@@ -356,12 +307,12 @@ class Operations:
             target = x[0].detach().clone() if scratch else x[0]
             return [comm.all_reduce(target, reducer_op, async_op=True, name=f"reduce to rank {root}")]
 
-        return self._submit("reduce", tensors, start, _seconds(opts))
+        return self._submit("reduce", tensors, start, seconds_of(opts))
 
     def broadcast(self, tensors: Any, opts: Any = None, timeout: Any = None, root: Any = None) -> Any:
         """broadcast: through the reducers; a dtype that they do not know as bytes."""
         tensors = [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
-        opts = _options(_c10d.BroadcastOptions, opts, timeout, rootRank=opts if root is None else root)
+        opts = options_of(_c10d.BroadcastOptions, opts, timeout, rootRank=opts if root is None else root)
         self._check("broadcast", tensors)
         self._check_root("broadcast", opts.rootRank)
         tensor = tensors[0]
@@ -372,18 +323,18 @@ class Operations:
         def start(comm: Communicator, x: List[torch.Tensor]) -> List[Any]:
             if known:
                 return [comm.broadcast(x[0], rank, async_op=True)]
-            whole = x[0].detach().reshape(-1).view(torch.uint8)
+            whole = bytes_of(x[0])
             return [comm.broadcast(whole, rank, async_op=True, name=str(x[0].dtype))]
 
         rank = opts.rootRank
-        return self._submit("broadcast", tensors, start, _seconds(opts))
+        return self._submit("broadcast", tensors, start, seconds_of(opts))
 
     def barrier(self, opts: Any = None, timeout: Any = None) -> Any:
         """barrier: through the reducers."""
         if isinstance(opts, datetime.timedelta):
             opts, timeout = None, opts
-        opts = _options(_c10d.BarrierOptions, opts, timeout)
-        return self._submit("barrier", [], lambda comm, x: [comm.barrier(async_op=True)], _seconds(opts))
+        opts = options_of(_c10d.BarrierOptions, opts, timeout)
+        return self._submit("barrier", [], lambda comm, x: [comm.barrier(async_op=True)], seconds_of(opts))
 
     # --- what is said about the group
 
@@ -407,14 +358,12 @@ class Operations:
         """Sets the timeout of the group's operations from now on."""
         for channel in self._channels:
             channel.timeout = timeout.total_seconds()
-        for inner in self._inners():
-            if hasattr(inner, "_set_default_timeout"):
-                inner._set_default_timeout(timeout)
-            elif hasattr(inner, "set_timeout"):
-                inner.set_timeout(timeout)
+        self._mesh.set_timeout(timeout)
+        if hasattr(self._nccl, "_set_default_timeout"):
+            self._nccl._set_default_timeout(timeout)
 
     def _inners(self) -> List[Any]:
-        return [inner for inner in (self._gloo, self._nccl) if inner is not None]
+        return [*self._mesh.made(), *([] if self._nccl is None else [self._nccl])]
 
     # --- end
 
@@ -446,27 +395,6 @@ class Operations:
     def communicator(self) -> Communicator:
         """Returns the group's communicator, for operations that torch.distributed does not have. All ranks call it."""
         return self._channel.communicator()
-
-
-def _delegate(method: str) -> Callable[..., Any]:
-    def call(self: Operations, *args: Any, **kwargs: Any) -> Any:
-        inner = self._inner(_first_tensor([*args, *kwargs.values()]))
-        return self._note(getattr(inner, method)(*args, **kwargs))
-
-    call.__name__ = method
-    call.__doc__ = f"{method} of the inner group, gloo or NCCL."
-    return call
-
-
-# the later names are those of torch 2.13
-for _method in (
-    "allgather", "_allgather_base", "allgather_coalesced", "allgather_into_tensor_coalesced", "gather", "scatter",
-    "reduce_scatter", "_reduce_scatter_base", "reduce_scatter_tensor_coalesced", "alltoall", "alltoall_base", "send",
-    "recv", "recv_anysource", "monitored_barrier", "all_gather_single", "all_gather_single_coalesced",
-    "reduce_scatter_single", "reduce_scatter_single_coalesced", "all_to_all_single", "gather_single",
-):  # fmt: skip
-    if hasattr(_c10d.ProcessGroupGloo, _method):
-        setattr(Operations, _method, _delegate(_method))
 
 
 def _slices_key(key: str) -> str:

@@ -1,14 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which ranks of a group of torch.distributed share a node: each rank publishes what it knows in the group's store."""
 
+import contextlib
 import datetime
 import hashlib
+import ipaddress
 import json
 import os
 import pathlib
 import socket
 import sys
-from typing import Any, Dict, List, NamedTuple, Sequence
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 import torch
 import torch.distributed
@@ -31,6 +33,7 @@ class Fact(NamedTuple):
     restarts: int  # of torchrun; -1 without it
     serial: int  # see reduction.torch_group
     start: str  # of rank 0: see reduction.torch_identity
+    address: str  # of this rank's machine, from which it reaches the store; "" if that is not known
 
 
 def _read(path: pathlib.Path) -> str:
@@ -68,6 +71,50 @@ def of_attempt(store: Any) -> Any:
     return _PREFIX_STORE(f"attempt {count}", store)
 
 
+def _toward(host: str, port: int) -> str:
+    """Returns the address of this machine from which packets go to a host, or "". Nothing is sent."""
+    with contextlib.suppress(OSError, UnicodeError):
+        for family, kind, protocol, _, target in socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM):
+            with contextlib.suppress(OSError), socket.socket(family, kind, protocol) as probe:
+                probe.connect(target)
+                return probe.getsockname()[0]
+    return ""
+
+
+def _master(store: Any) -> Optional[Tuple[str, int]]:
+    """Returns host and port of the process that keeps the store, or None: a file, or the memory of this process."""
+    while hasattr(store, "underlying_store"):
+        store = store.underlying_store
+    host = getattr(store, "host", None) or os.environ.get("MASTER_ADDR")
+    return (host, getattr(store, "port", 1)) if host else None
+
+
+def _leaves(address: str) -> bool:
+    """Returns True for an address that other machines may reach."""
+    if not address:
+        return False
+    found = ipaddress.ip_address(address.partition("%")[0])
+    return not (found.is_loopback or found.is_link_local or found.is_unspecified)
+
+
+def address_of(facts: Sequence[Fact], rank: int) -> str:
+    """Returns the address at which the group's other ranks reach this one, or "" if that is not known.
+
+    The name of a machine may have the address 127.0.1.1 on it, also that of the machine that keeps the store. Such a
+    rank takes the address from which it reaches a rank on another machine.
+    """
+    own = facts[rank]
+    if all(fact.node == own.node for fact in facts):
+        return "127.0.0.1"
+    if _leaves(own.address):
+        return own.address
+    for fact in facts:
+        found = _toward(fact.address, 1) if _leaves(fact.address) else ""
+        if _leaves(found):
+            return found
+    return own.address
+
+
 def _wait(store: Any, key: str, what: str, timeout: datetime.timedelta) -> None:
     """Waits for a key. After 10 s it says on stderr what is missing, once."""
     if timeout > _PATIENCE:
@@ -85,7 +132,8 @@ def _wait(store: Any, key: str, what: str, timeout: datetime.timedelta) -> None:
 
 def exchange(store: Any, rank: int, world_size: int, serial: int, timeout: datetime.timedelta) -> List[Fact]:
     """Publishes this rank's fact and returns those of all ranks. Raises MismatchError if a rank differs."""
-    own = Fact(rank, world_size, _node(), int(os.environ.get("TORCHELASTIC_RESTART_COUNT") or -1), serial, draw())
+    restarts, master = int(os.environ.get("TORCHELASTIC_RESTART_COUNT") or -1), _master(store)
+    own = Fact(rank, world_size, _node(), restarts, serial, draw(), _toward(*master) if master else "")
     store.set(f"{NAME}/{rank}", json.dumps(own))
     facts = []
     for other in range(world_size):

@@ -354,10 +354,8 @@ class Channel:
         members: the ranks of the training in the group; None if it has all of them.
     """
 
-    def __init__(
-        self, open_communicator: Callable[[], Communicator], timeout: float, members: Optional[Sequence[int]]
-    ):
-        self._timeout: Callable[[], float] = lambda: timeout
+    def __init__(self, open_communicator: Callable[[], Communicator], timeout: float, members: Optional[Sequence[int]]):
+        self._timeout = timeout
         self.members = members
         self._open = open_communicator
         self._pid = os.getpid()
@@ -377,15 +375,11 @@ class Channel:
     @property
     def timeout(self) -> float:
         """The timeout of operations, in seconds."""
-        return min(self._timeout(), threading.TIMEOUT_MAX)
+        return min(self._timeout, threading.TIMEOUT_MAX)
 
     @timeout.setter
     def timeout(self, seconds: float) -> None:
-        self._timeout = lambda: seconds
-
-    def follow_timeout(self, timeout: Callable[[], float]) -> None:
-        """The timeout is from now on what the function returns."""
-        self._timeout = timeout
+        self._timeout = seconds
 
     def check_usable(self) -> None:
         """Raises ReductionError after close(), and in a process that was forked."""

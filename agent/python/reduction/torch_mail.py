@@ -1,0 +1,209 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Small messages from rank to rank, through the store of their group: `send` and `recv` of torch.distributed.
+
+The happy path: the sender puts the bytes under a key of the sender, the receiver, the tag and a number, and goes on.
+The receiver takes them from there. So two ranks need no connection to each other, and a send waits for nobody. Failure
+modes: no message comes within the timeout. The store does not say whether the sender still lives.
+"""
+
+import collections
+import contextlib
+import datetime
+import threading
+import time
+from typing import Any, Counter, List, Optional, Sequence
+
+import torch
+
+from . import errors
+from .torch_work import Channel
+
+_c10d = torch._C._distributed_c10d
+# One wait for the store. Other threads cannot use a TCPStore meanwhile.
+_SLICE = datetime.timedelta(milliseconds=20)
+_SLICE_OF_ANY = datetime.timedelta(milliseconds=1)  # for each rank
+
+
+def bytes_of(tensor: torch.Tensor) -> torch.Tensor:
+    """Returns the bytes of a dense tensor in the host's memory as uint8, without a copy."""
+    return tensor.detach().reshape(-1).view(torch.uint8)
+
+
+class Mailbox:
+    """The messages of one group.
+
+    Args:
+        store: the group's.
+        channel: of the group, whose timeout and end are those of the messages.
+    """
+
+    def __init__(self, store: Any, rank: int, size: int, channel: Channel):
+        self._store = _c10d.PrefixStore("mail", store)
+        self._rank, self._size = rank, size
+        self.channel = channel
+        self._lock = threading.Lock()
+        self._sent: Counter[Sequence[int]] = collections.Counter()
+        self._awaited: Counter[Sequence[int]] = collections.Counter()
+
+    def send(self, dense: torch.Tensor, to: int, tag: int) -> "Sent":
+        """Sends a dense tensor. The caller may change it when this returns."""
+        with self._lock:
+            number = self._sent[to, tag]
+            self._sent[to, tag] += 1
+        self._store.set(f"{self._rank} {to} {tag} {number}", bytes_of(dense).numpy().tobytes())
+        return Sent([dense])
+
+    def receive(self, tensors: List[torch.Tensor], source: Optional[int], tag: int) -> "Letter":
+        """Returns the Work that fills the tensor. The order of these calls says which message it gets."""
+        return Letter(self, tensors, source, tag, None if source is None else self._take_number(source, tag))
+
+    def _take_number(self, source: int, tag: int) -> int:
+        with self._lock:
+            self._awaited[source, tag] += 1
+            return self._awaited[source, tag] - 1
+
+    def _key(self, source: int, tag: int, number: int) -> str:
+        return f"{source} {self._rank} {tag} {number}"
+
+    def wait(self, key: str, patience: datetime.timedelta) -> bool:
+        """Returns True as soon as the key is there, or False."""
+        try:
+            self._store.wait([key], patience)
+        except RuntimeError:
+            return False
+        return True
+
+    def find(self, source: int, tag: int, number: int) -> Optional[bytes]:
+        """Returns the message if it comes soon."""
+        key = self._key(source, tag, number)
+        if not self.wait(key, _SLICE):
+            return None
+        data = self._store.get(key)
+        with contextlib.suppress(RuntimeError):  # not all stores can
+            self._store.delete_key(key)
+        return data
+
+    def find_any(self, tag: int) -> Optional[int]:
+        """Returns a rank whose next message has come. That message is then the caller's."""
+        for source in range(self._size):
+            with self._lock:
+                number = self._awaited[source, tag]
+                if self.wait(self._key(source, tag, number), _SLICE_OF_ANY):
+                    self._awaited[source, tag] += 1
+                    return source
+        return None
+
+    def number_of_last(self, source: int, tag: int) -> int:
+        """Returns the number of the message that find_any() has found."""
+        return self._awaited[source, tag] - 1
+
+
+class Sent(_c10d.Work):
+    """A message that has been sent."""
+
+    def __init__(self, tensors: List[torch.Tensor]):
+        super().__init__()
+        self._tensors = tensors
+
+    def wait(self, timeout: Any = None) -> bool:
+        """Returns at once."""
+        return True
+
+    def synchronize(self) -> None:
+        """Returns at once."""
+
+    def is_completed(self) -> bool:
+        """Returns True."""
+        return True
+
+    def get_future(self) -> torch.futures.Future:
+        """Returns a complete future."""
+        future: torch.futures.Future = torch.futures.Future()
+        future.set_result(self._tensors)
+        return future
+
+
+class Letter(_c10d.Work):
+    """A message that is awaited. It is taken from the store by the thread that waits."""
+
+    def __init__(
+        self, box: Mailbox, tensors: List[torch.Tensor], source: Optional[int], tag: int, number: Optional[int]
+    ):
+        super().__init__()
+        self._box = box
+        self._tensors = tensors
+        self._source, self._tag, self._number = source, tag, number
+        self._lock = threading.Lock()
+        self._done = False
+        self._future: Optional[torch.futures.Future] = None
+
+    def _take(self) -> bool:
+        """Takes the message if it comes soon."""
+        with self._lock:
+            if self._done:
+                return True
+            if self._source is None:
+                self._source = self._box.find_any(self._tag)
+                if self._source is None:
+                    return False
+                self._number = self._box.number_of_last(self._source, self._tag)
+            assert self._number is not None
+            data = self._box.find(self._source, self._tag, self._number)
+            if data is None:
+                return False
+            target = self._tensors[0].detach()
+            if len(data) != target.numel() * target.element_size():
+                raise errors.MismatchError(
+                    errors.EMISMATCH,
+                    f"rank {self._source} has sent {len(data)} bytes, {target.numel() * target.element_size()} were "
+                    "expected",
+                )
+            if data:
+                found = torch.frombuffer(bytearray(data), dtype=torch.uint8)
+                target.copy_(found.view(target.dtype).reshape(target.shape))
+            self._done = True
+            return True
+
+    def wait(self, timeout: Any = None) -> bool:
+        """Waits until the message is in the tensor. Raises ReductionTimeoutError after `timeout` (a timedelta), or
+        after the timeout of the group."""
+        given = timeout.total_seconds() if timeout is not None else 0
+        limit = given if given > 0 else self._box.channel.timeout
+        until = time.monotonic() + limit
+        while not self._take():
+            self._box.channel.check_usable()
+            if time.monotonic() > until:
+                sender = "any rank" if self._source is None else f"rank {self._source}"
+                raise errors.ReductionTimeoutError(
+                    errors.ETIMEOUT, f"no message with tag {self._tag} has come from {sender} within {limit:g} s"
+                )
+        return True
+
+    def synchronize(self) -> None:
+        """As wait()."""
+        self.wait()
+
+    def is_completed(self) -> bool:
+        """Returns True if the message has come."""
+        return self._take()
+
+    def source_rank(self) -> int:
+        """Returns the rank of the group that has sent the message."""
+        return -1 if self._source is None else self._source
+
+    _source_rank = source_rank
+
+    def get_future(self) -> torch.futures.Future:
+        """Returns a future whose value is the list of the tensors. A thread waits for the message."""
+        if self._future is None:
+            self._future = torch.futures.Future()
+            threading.Thread(target=self._settle, args=(self._future,), name="reduction-mail", daemon=True).start()
+        return self._future
+
+    def _settle(self, future: torch.futures.Future) -> None:
+        try:
+            self.wait()
+        except Exception as exc:
+            future.set_exception(exc)
+        else:
+            future.set_result(self._tensors)
