@@ -5,28 +5,12 @@
 
 enum { STACK = 512 << 10 };
 
-static void tasks_init(struct rs_tasks *l)
-{
-	l->first = NULL;
-	l->end = &l->first;
-}
-
-static void tasks_append(struct rs_tasks *l, struct rs_task *t)
-{
-	t->next = NULL;
-	*l->end = t;
-	l->end = &t->next;
-}
-
 static struct rs_task *tasks_take_first(struct rs_tasks *l)
 {
-	struct rs_task *t = l->first;
+	struct rs_task *t = STAILQ_FIRST(l);
 
-	if (!t)
-		return NULL;
-	l->first = t->next;
-	if (!l->first)
-		l->end = &l->first;
+	if (t)
+		STAILQ_REMOVE_HEAD(l, link);
 	return t;
 }
 
@@ -44,7 +28,7 @@ static void *pool_main(void *arg)
 		pthread_mutex_unlock(&p->lock);
 		t->run(t);
 		pthread_mutex_lock(&p->lock);
-		tasks_append(&p->ended, t);
+		STAILQ_INSERT_TAIL(&p->ended, t, link);
 		p->wake(p->ctx);
 	}
 	pthread_mutex_unlock(&p->lock);
@@ -76,8 +60,8 @@ int rs_pool_start(struct rs_pool *p, void (*wake)(void *ctx), void *ctx, struct 
 	*p = (struct rs_pool){.wake = wake, .ctx = ctx};
 	pthread_mutex_init(&p->lock, NULL);
 	pthread_cond_init(&p->some, NULL);
-	tasks_init(&p->waiting);
-	tasks_init(&p->ended);
+	STAILQ_INIT(&p->waiting);
+	STAILQ_INIT(&p->ended);
 	pthread_attr_init(&attr);
 	pthread_attr_setstacksize(&attr, STACK);
 	sigfillset(&all);
@@ -100,7 +84,7 @@ int rs_pool_start(struct rs_pool *p, void (*wake)(void *ctx), void *ctx, struct 
 void rs_pool_add(struct rs_pool *p, struct rs_task *t)
 {
 	pthread_mutex_lock(&p->lock);
-	tasks_append(&p->waiting, t);
+	STAILQ_INSERT_TAIL(&p->waiting, t, link);
 	pthread_cond_signal(&p->some);
 	pthread_mutex_unlock(&p->lock);
 }

@@ -9,19 +9,18 @@
 
 #include <pthread.h>
 #include <stdbool.h>
+#include <sys/queue.h>
 
 enum { RS_POOL_THREADS = 4 };
 
 /* One task, part of the object that it is about. */
 struct rs_task {
-	struct rs_task *next;
+	STAILQ_ENTRY(rs_task) link;
 	void (*run)(struct rs_task *t);  /* on a thread of the pool */
 	void (*done)(struct rs_task *t); /* afterwards, in rs_pool_finish */
 };
 
-struct rs_tasks {
-	struct rs_task *first, **end;
-};
+STAILQ_HEAD(rs_tasks, rs_task);
 
 /* The threads and their tasks. Invariant: a task is in `waiting`, is being run, or is in `ended`. */
 struct rs_pool {

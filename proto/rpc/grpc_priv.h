@@ -13,6 +13,7 @@
 #include <grpc/support/alloc.h>
 #include <grpc/support/time.h>
 #include <pthread.h>
+#include <sys/queue.h>
 
 enum {
 	/* Bytes of elements in one message. It is large enough that the cost of a message (a dozen allocations, a
@@ -142,13 +143,13 @@ grpc_channel_credentials *client_credentials(const struct rpc_tls *tls, struct r
  * of the call. A client may never act, and each call occupies a place that others may need. Any thread. */
 struct waiting {
 	pthread_mutex_t lock;
-	struct waiter *first, **last; /* oldest first */
+	TAILQ_HEAD(, waiter) list; /* oldest first */
 };
-/* A call's entry in the list; part of the call. Zero before waiting_add. Invariant: `at` is NULL exactly while it is
- * not in the list. */
+/* A call's entry in the list; part of the call. Zero before waiting_add. */
 struct waiter {
 	struct waiting *all;
-	struct waiter *next, **at; /* at is NULL: not in the list */
+	TAILQ_ENTRY(waiter) link;
+	bool listed; /* link is in all->list */
 	grpc_call *call;
 	const char *why; /* the reason that the peer gets when its time is over; static */
 	unsigned ticks;  /* ticks that it has waited */

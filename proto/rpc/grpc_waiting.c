@@ -4,8 +4,7 @@
 void waiting_init(struct waiting *all)
 {
 	pthread_mutex_init(&all->lock, NULL);
-	all->first = NULL;
-	all->last = &all->first;
+	TAILQ_INIT(&all->list);
 }
 
 void waiting_destroy(struct waiting *all)
@@ -16,14 +15,9 @@ void waiting_destroy(struct waiting *all)
 /* With the lock, as what follows. */
 static void unlink_one(struct waiter *w)
 {
-	if (!w->at)
-		return;
-	*w->at = w->next;
-	if (w->next)
-		w->next->at = w->at;
-	else
-		w->all->last = w->at;
-	w->at = NULL;
+	if (w->listed)
+		TAILQ_REMOVE(&w->all->list, w, link);
+	w->listed = false;
 }
 
 static void end_one(struct waiter *w, grpc_status_code code, const char *why)
@@ -35,9 +29,8 @@ static void end_one(struct waiter *w, grpc_status_code code, const char *why)
 void waiting_add(struct waiter *w, struct waiting *all, grpc_call *call, const char *why)
 {
 	pthread_mutex_lock(&all->lock);
-	*w = (struct waiter){.all = all, .at = all->last, .call = call, .why = why};
-	*all->last = w;
-	all->last = &w->next;
+	*w = (struct waiter){.all = all, .listed = true, .call = call, .why = why};
+	TAILQ_INSERT_TAIL(&all->list, w, link);
 	pthread_mutex_unlock(&all->lock);
 }
 
@@ -55,8 +48,8 @@ void waiting_tick(struct waiting *all, unsigned ticks)
 	struct waiter *next;
 
 	pthread_mutex_lock(&all->lock);
-	for (struct waiter *w = all->first; w; w = next) {
-		next = w->next;
+	for (struct waiter *w = TAILQ_FIRST(&all->list); w; w = next) {
+		next = TAILQ_NEXT(w, link);
 		if (++w->ticks >= ticks)
 			end_one(w, GRPC_STATUS_DEADLINE_EXCEEDED, w->why);
 	}
@@ -65,12 +58,12 @@ void waiting_tick(struct waiting *all, unsigned ticks)
 
 bool waiting_end_oldest(struct waiting *all)
 {
-	bool found;
+	struct waiter *oldest;
 
 	pthread_mutex_lock(&all->lock);
-	found = all->first;
-	if (found)
-		end_one(all->first, GRPC_STATUS_RESOURCE_EXHAUSTED, "its place goes to a newer call");
+	oldest = TAILQ_FIRST(&all->list);
+	if (oldest)
+		end_one(oldest, GRPC_STATUS_RESOURCE_EXHAUSTED, "its place goes to a newer call");
 	pthread_mutex_unlock(&all->lock);
-	return found;
+	return oldest != NULL;
 }

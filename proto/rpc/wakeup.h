@@ -11,25 +11,26 @@
 #include "proto/rpc/rpc.h"
 
 #include <pthread.h>
+#include <stdbool.h>
+#include <sys/queue.h>
 #include <uv.h>
 
 struct wakeups;
 
-/* An object's entry in the list; part of the object. Zero before wakeup_init. Invariant: `at` is NULL exactly while it
- * is not in the list. */
+/* An object's entry in the list; part of the object. Zero before wakeup_init. */
 struct wakeup {
 	struct wakeups *all;
-	struct wakeup *next, **at; /* at is NULL: not in the list */
+	TAILQ_ENTRY(wakeup) link;
+	bool listed; /* link is in all->list */
 	void (*woken)(struct wakeup *w);
 };
 
-/* The wakeups of one loop. Invariant: `last` points to the link that ends the list: to `first` if the list is empty,
- * else to `next` of its last entry. */
+/* The wakeups of one loop. */
 struct wakeups {
 	uv_loop_t *loop;
 	uv_async_t async;
-	uv_mutex_t mutex; /* protects the following fields */
-	struct wakeup *first, **last;
+	uv_mutex_t mutex;          /* protects the following fields */
+	TAILQ_HEAD(, wakeup) list; /* the oldest first */
 	const struct rpc_api *rpc; /* not NULL: the loop sleeps in `queue`, which it has taken, */
 	struct rpc_queue *queue;
 	pthread_t server; /* on this thread */

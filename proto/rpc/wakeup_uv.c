@@ -4,14 +4,8 @@
 /* With the mutex. */
 static void unlink_one(struct wakeup *w)
 {
-	struct wakeups *all = w->all;
-
-	*w->at = w->next;
-	if (w->next)
-		w->next->at = w->at;
-	else
-		all->last = w->at;
-	w->at = NULL;
+	TAILQ_REMOVE(&w->all->list, w, link);
+	w->listed = false;
 }
 
 static struct wakeup *take_first(struct wakeups *all)
@@ -19,7 +13,7 @@ static struct wakeup *take_first(struct wakeups *all)
 	struct wakeup *w;
 
 	uv_mutex_lock(&all->mutex);
-	w = all->first;
+	w = TAILQ_FIRST(&all->list);
 	if (w)
 		unlink_one(w);
 	uv_mutex_unlock(&all->mutex);
@@ -31,7 +25,7 @@ static unsigned count(struct wakeups *all)
 	unsigned n = 0;
 
 	uv_mutex_lock(&all->mutex);
-	for (const struct wakeup *w = all->first; w; w = w->next)
+	for (const struct wakeup *w = TAILQ_FIRST(&all->list); w; w = TAILQ_NEXT(w, link))
 		n++;
 	uv_mutex_unlock(&all->mutex);
 	return n;
@@ -64,8 +58,7 @@ int wakeups_init(struct wakeups *all, uv_loop_t *loop, struct rs_err *e)
 	}
 	all->async.data = all;
 	all->loop = loop;
-	all->first = NULL;
-	all->last = &all->first;
+	TAILQ_INIT(&all->list);
 	all->rpc = NULL;
 	all->asleep = false;
 	return RS_OK;
@@ -77,7 +70,7 @@ static void sleep_in_queue(struct wakeups *all)
 	int wait_ms;
 
 	uv_mutex_lock(&all->mutex);
-	wait_ms = all->first ? 0 : uv_backend_timeout(all->loop);
+	wait_ms = TAILQ_EMPTY(&all->list) ? uv_backend_timeout(all->loop) : 0;
 	all->asleep = true;
 	uv_mutex_unlock(&all->mutex);
 	all->rpc->queue_serve(all->queue, wait_ms);
@@ -110,7 +103,7 @@ void wakeups_serve(struct wakeups *all, const struct rpc_api *rpc, struct rpc_qu
 	if (rpc) {
 		all->queue = queue;
 		all->server = pthread_self();
-	} else if (all->first) {
+	} else if (!TAILQ_EMPTY(&all->list)) {
 		uv_async_send(&all->async);
 	}
 	uv_mutex_unlock(&all->mutex);
@@ -142,11 +135,9 @@ void wakeup_send(struct wakeup *w)
 	struct wakeups *all = w->all;
 
 	uv_mutex_lock(&all->mutex);
-	if (!w->at) {
-		w->next = NULL;
-		w->at = all->last;
-		*all->last = w;
-		all->last = &w->next;
+	if (!w->listed) {
+		w->listed = true;
+		TAILQ_INSERT_TAIL(&all->list, w, link);
 		/* inside the lock: a thread that closes the object waits for it */
 		tell(all);
 	}
@@ -173,7 +164,7 @@ void wakeup_close(struct wakeup *w)
 	if (!w->all)
 		return;
 	uv_mutex_lock(&w->all->mutex);
-	if (w->at)
+	if (w->listed)
 		unlink_one(w);
 	uv_mutex_unlock(&w->all->mutex);
 }

@@ -10,16 +10,15 @@ static struct deadline_queue *queue_of(struct deadlines *all, const struct deadl
 
 static void append(struct deadline_queue *q, struct deadline *d)
 {
-	d->next = NULL;
-	d->prev = q->last;
-	*(q->last ? &q->last->next : &q->first) = d;
-	q->last = d;
+	TAILQ_INSERT_TAIL(&q->list, d, link);
 	q->n++;
 }
 
 void deadlines_init(struct deadlines *all, uint32_t wait_ms)
 {
 	*all = (struct deadlines){.wait_ms = wait_ms};
+	TAILQ_INIT(&all->waiting.list);
+	TAILQ_INIT(&all->leaving.list);
 }
 
 void deadlines_add(struct deadlines *all, struct deadline *d, uint64_t now_ms)
@@ -39,14 +38,15 @@ void deadlines_remove(struct deadlines *all, struct deadline *d)
 {
 	struct deadline_queue *q = queue_of(all, d);
 
-	*(d->prev ? &d->prev->next : &q->first) = d->next;
-	*(d->next ? &d->next->prev : &q->last) = d->prev;
+	TAILQ_REMOVE(&q->list, d, link);
 	q->n--;
 }
 
 static struct deadline *due(const struct deadline_queue *q, uint64_t now_ms)
 {
-	return q->first && now_ms >= q->first->at_ms ? q->first : NULL;
+	struct deadline *oldest = TAILQ_FIRST(&q->list);
+
+	return oldest && now_ms >= oldest->at_ms ? oldest : NULL;
 }
 
 struct deadline *deadlines_due(const struct deadlines *all, uint64_t now_ms)
@@ -58,7 +58,7 @@ struct deadline *deadlines_due(const struct deadlines *all, uint64_t now_ms)
 
 struct deadline *deadlines_oldest(const struct deadlines *all)
 {
-	return all->leaving.first ? all->leaving.first : all->waiting.first;
+	return TAILQ_FIRST(TAILQ_EMPTY(&all->leaving.list) ? &all->waiting.list : &all->leaving.list);
 }
 
 unsigned deadlines_count(const struct deadlines *all)

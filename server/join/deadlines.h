@@ -6,6 +6,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/queue.h>
 
 enum {
 	DEADLINES_TICK_MS = 100,   /* interval at which a driver looks for passed deadlines */
@@ -14,14 +15,14 @@ enum {
 
 /* First member of a driver's connection. It is in one of the two queues from deadlines_add to deadlines_remove. */
 struct deadline {
-	struct deadline *next, *prev;
+	TAILQ_ENTRY(deadline) link;
 	uint64_t at_ms;
 	bool leaves; /* it was refused; else it waits */
 };
 
-/* A queue of n deadlines. Invariant: `first` and `last` are NULL exactly if n is 0. */
+/* A queue of n deadlines. */
 struct deadline_queue {
-	struct deadline *first, *last;
+	TAILQ_HEAD(deadline_list, deadline) list;
 	unsigned n;
 };
 

@@ -25,11 +25,7 @@ void lane_conns_add(struct lane_conns *all, struct lane_conn *c)
 {
 	++*(c->is_stream ? &all->streams_n : &all->tcp_n);
 	choose_wait(all);
-	c->next = all->first;
-	c->at = &all->first;
-	if (c->next)
-		c->next->at = &c->next;
-	all->first = c;
+	LIST_INSERT_HEAD(&all->list, c, link);
 }
 
 void lane_conns_close(struct lane_conns *all, struct lane_conn *c)
@@ -39,9 +35,7 @@ void lane_conns_close(struct lane_conns *all, struct lane_conn *c)
 	if (c->session)
 		session_free(c->session);
 	c->session = NULL;
-	*c->at = c->next;
-	if (c->next)
-		c->next->at = c->at;
+	LIST_REMOVE(c, link);
 	--*(c->is_stream ? &all->streams_n : &all->tcp_n);
 	c->ops->close(c);
 	all->closed = NULL;
@@ -94,7 +88,7 @@ void lane_conns_sample(struct lane_conns *all)
 {
 	unsigned n = 0;
 
-	for (struct lane_conn *c = all->first; c && n < SAMPLES_PER_TICK; c = c->next) {
+	for (struct lane_conn *c = LIST_FIRST(&all->list); c && n < SAMPLES_PER_TICK; c = LIST_NEXT(c, link)) {
 		if (c->sampled || !c->session || !c->ops->sample)
 			continue;
 		c->sampled = true;
@@ -103,7 +97,7 @@ void lane_conns_sample(struct lane_conns *all)
 	}
 	if (n == SAMPLES_PER_TICK)
 		return;
-	for (struct lane_conn *c = all->first; c; c = c->next)
+	for (struct lane_conn *c = LIST_FIRST(&all->list); c; c = LIST_NEXT(c, link))
 		c->sampled = false;
 }
 

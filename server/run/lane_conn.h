@@ -7,6 +7,7 @@
 #include "proto/rpc/wakeup.h"
 #include "server/core/lane.h"
 
+#include <sys/queue.h>
 #include <uv.h>
 
 struct lane_conn;
@@ -25,7 +26,7 @@ struct lane_conn_ops {
 
 /* First member of a transport's connection. Invariant: session is NULL exactly if the connection is closing. */
 struct lane_conn {
-	struct lane_conn *next, **at;
+	LIST_ENTRY(lane_conn) link; /* in all->list */
 	struct lane_conns *all;
 	const struct lane_conn_ops *ops;
 	struct session *session;
@@ -41,7 +42,7 @@ struct lane_conns {
 	uv_loop_t *loop;
 	struct wakeups *wakeups; /* of the loop */
 	struct lane *core;
-	struct lane_conn *first;
+	LIST_HEAD(, lane_conn) list;
 	unsigned reads;            /* events with received bytes since a session was served between them */
 	unsigned tcp_n, streams_n; /* number of connections over TCP, and over gRPC */
 	const struct rpc_api *rpc; /* of the streams */

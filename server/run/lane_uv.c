@@ -140,7 +140,7 @@ static void post_closed(struct lane_thread *t, struct lane_mail *m, const struct
  */
 static void keep_failure(struct lane_thread *t, const struct lane_event *ev)
 {
-	for (struct lane_conn *c = t->conns.first; c; c = c->next)
+	for (struct lane_conn *c = LIST_FIRST(&t->conns.list); c; c = LIST_NEXT(c, link))
 		if (c->job == ev->job && c->closed && !c->closed->failed) {
 			c->closed->failed = true;
 			c->closed->event.why = ev->why;
@@ -226,8 +226,8 @@ static void close_handles(struct lane_thread *t)
 
 static void stop(struct lane_thread *t)
 {
-	while (t->conns.first)
-		lane_conns_close(&t->conns, t->conns.first);
+	while (!LIST_EMPTY(&t->conns.list))
+		lane_conns_close(&t->conns, LIST_FIRST(&t->conns.list));
 	close_handles(t);
 }
 

@@ -99,8 +99,8 @@ const char *local_hub_check(const struct local_hub *h)
 		return "a client is in the wrong list, or has or awaits a job in a state that has none";
 	if (unjoined + others != h->clients_n)
 		return "the hub's clients_n differs from its lists";
-	for (const struct local_job *j = h->jobs; j; j = j->next, jobs++) {
-		const char *broken = j->hub == h && *j->at == j ? local_job_check(j) : "a job is in no list";
+	for (const struct local_job *j = LIST_FIRST(&h->jobs); j; j = LIST_NEXT(j, link), jobs++) {
+		const char *broken = j->hub == h && *j->link.le_prev == j ? local_job_check(j) : "a job is in no list";
 
 		if (broken)
 			return broken;

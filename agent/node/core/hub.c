@@ -43,7 +43,7 @@ void local_hub_set_config(struct local_hub *h, const struct rs_config *cfg)
 
 bool local_hub_uses_config(const struct local_hub *h, const struct rs_config *cfg)
 {
-	for (const struct local_job *j = h->jobs; j; j = j->next)
+	for (const struct local_job *j = LIST_FIRST(&h->jobs); j; j = LIST_NEXT(j, link))
 		if (j->cfg == cfg)
 			return true;
 	return h->cfg == cfg;
@@ -53,7 +53,7 @@ void local_hub_free(struct local_hub *h)
 {
 	if (!h)
 		return;
-	rs_assert(!h->clients && !h->unjoined && !h->jobs && h->shm_used == 0);
+	rs_assert(!h->clients && !h->unjoined && LIST_EMPTY(&h->jobs) && h->shm_used == 0);
 	free(h);
 }
 
@@ -289,7 +289,7 @@ void local_hub_tick(struct local_hub *h, uint64_t now_ms)
 		rs_fail(&e, RS_ETIMEOUT, "no HELLO within %u ms", h->cfg->timeouts.handshake_ms);
 		local_client_violation(h->unjoined, &e);
 	}
-	for (struct local_job *j = h->jobs; j; j = j->next) {
+	for (struct local_job *j = LIST_FIRST(&h->jobs); j; j = LIST_NEXT(j, link)) {
 		if (j->state == JOB_GATHERING && j->deadline_ms <= now_ms)
 			local_hub_gathering_late(j);
 		else if (j->state == JOB_GATHERING && j->report_ms <= now_ms)
@@ -298,7 +298,7 @@ void local_hub_tick(struct local_hub *h, uint64_t now_ms)
 			local_job_op_late(j);
 	}
 	if (h->draining && h->drain_ms <= now_ms)
-		for (struct local_job *j = h->jobs; j; j = j->next)
+		for (struct local_job *j = LIST_FIRST(&h->jobs); j; j = LIST_NEXT(j, link))
 			local_hub_stop_job(j);
 	for (unsigned i = 0; i < LOCAL_LIMITED_NR; i++)
 		rs_log_limit_report(&h->limits[i], h->log, RS_LOG_WARN, now_ms);
@@ -314,7 +314,7 @@ uint64_t local_hub_next(const struct local_hub *h)
 	for (const struct local_client *c = h->clients; c; c = c->next)
 		if (c->state == CLIENT_JOINED && c->next_ping_ms < next)
 			next = c->next_ping_ms;
-	for (const struct local_job *j = h->jobs; j; j = j->next) {
+	for (const struct local_job *j = LIST_FIRST(&h->jobs); j; j = LIST_NEXT(j, link)) {
 		if (j->state == JOB_GATHERING && j->deadline_ms < next)
 			next = j->deadline_ms;
 		if (j->state == JOB_GATHERING && j->report_ms < next)
@@ -331,7 +331,7 @@ void local_hub_drain(struct local_hub *h, uint64_t now_ms, uint64_t deadline_ms)
 {
 	h->draining = true;
 	h->drain_ms = deadline_ms;
-	for (struct local_job *j = h->jobs; j; j = j->next)
+	for (struct local_job *j = LIST_FIRST(&h->jobs); j; j = LIST_NEXT(j, link))
 		if (j->state < JOB_RUNNING)
 			local_hub_stop_job(j);
 	local_hub_tick(h, now_ms);
@@ -339,7 +339,7 @@ void local_hub_drain(struct local_hub *h, uint64_t now_ms, uint64_t deadline_ms)
 
 bool local_hub_drained(const struct local_hub *h)
 {
-	for (const struct local_job *j = h->jobs; j; j = j->next)
+	for (const struct local_job *j = LIST_FIRST(&h->jobs); j; j = LIST_NEXT(j, link))
 		if (j->engine || j->state < JOB_ENDING)
 			return false;
 	return h->draining;
@@ -347,10 +347,10 @@ bool local_hub_drained(const struct local_hub *h)
 
 bool local_hub_gathered(const struct local_hub *h)
 {
-	const struct local_job *j = h->jobs;
+	const struct local_job *j = LIST_FIRST(&h->jobs);
 
 	while (j && !j->gathered)
-		j = j->next;
+		j = LIST_NEXT(j, link);
 	return j != NULL;
 }
 

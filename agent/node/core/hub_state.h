@@ -5,6 +5,8 @@
 
 #include "agent/node/core/hub.h"
 
+#include <sys/queue.h>
+
 /* Events whose log lines are limited, since clients can cause them at any rate. */
 enum local_limited { LOCAL_LIMITED_REFUSED, LOCAL_LIMITED_DROPPED, LOCAL_LIMITED_JOBS, LOCAL_LIMITED_NR };
 
@@ -31,7 +33,7 @@ struct local_hub {
 	unsigned ops; /* operations a client may have in flight */
 	struct local_client *clients;
 	struct local_client *unjoined, **unjoined_end;
-	struct local_job *jobs;
+	LIST_HEAD(, local_job) jobs; /* the newest first */
 	unsigned clients_n, jobs_n;
 	uint64_t shm_used;
 	struct local_contradiction contradiction; /* the last one */

@@ -25,9 +25,7 @@ static void local_job_free(struct local_job *j)
 		free(op);
 	}
 	local_stages_close(&j->stages, h);
-	*j->at = j->next;
-	if (j->next)
-		j->next->at = j->at;
+	LIST_REMOVE(j, link);
 	h->jobs_n--;
 	if (local_may_log(h, LOCAL_LIMITED_JOBS))
 		rs_log(h->log, RS_LOG_INFO, "job-ended", rs_kv_s("job", j->name), rs_kv_u("generation", j->generation));
@@ -45,7 +43,7 @@ static void local_job_free_if_over(struct local_job *j)
 
 static struct local_job *local_job_find(struct local_hub *h, const struct local_hello *hello)
 {
-	for (struct local_job *j = h->jobs; j; j = j->next)
+	for (struct local_job *j = LIST_FIRST(&h->jobs); j; j = LIST_NEXT(j, link))
 		if (strcmp(j->name, hello->job) == 0 && j->generation == hello->generation)
 			return j;
 	return NULL;
@@ -82,11 +80,7 @@ static int local_job_new(struct local_job **ret, struct local_hub *h, const stru
 	j->queue_end = &j->queue;
 	j->filling_end = &j->filling;
 	j->stages.limit = LOCAL_STAGE_LIMIT;
-	j->next = h->jobs;
-	j->at = &h->jobs;
-	if (j->next)
-		j->next->at = &j->next;
-	h->jobs = j;
+	LIST_INSERT_HEAD(&h->jobs, j, link);
 	h->jobs_n++;
 	*ret = j;
 	return RS_OK;
@@ -199,7 +193,7 @@ static int local_job_check_run(const struct local_hub *h, const struct local_hel
 {
 	char mine[LOCAL_RANK_TEXT], theirs[LOCAL_RANK_TEXT];
 
-	for (const struct local_job *j = h->jobs; j; j = j->next) {
+	for (const struct local_job *j = LIST_FIRST(&h->jobs); j; j = LIST_NEXT(j, link)) {
 		unsigned i = 0;
 
 		if (strcmp(j->name, m->job) != 0 || strcmp(j->run, m->run) == 0 || j->state >= JOB_ENDING)
@@ -242,7 +236,7 @@ static int local_job_find_or_new(struct local_hub *h, const struct local_hello *
 		return rs_fail(e, RS_EREFUSED, "the agent on %s is stopping", h->host);
 	if (local_job_check_contradicted(h, m, e) || local_job_check_run(h, m, ret_retry, e))
 		return e->code;
-	for (j = h->jobs; j; j = j->next)
+	for (j = LIST_FIRST(&h->jobs); j; j = LIST_NEXT(j, link))
 		if (strcmp(j->name, m->job) == 0 && j->generation > m->generation)
 			return rs_fail(e, RS_EREFUSED, "job %s is at generation %u, generation %u is over", j->name,
 				       j->generation, m->generation);
@@ -264,7 +258,7 @@ static int local_job_find_or_new(struct local_hub *h, const struct local_hello *
 	}
 	*ret = j;
 	rs_fail(&old, RS_ECLOSED, "generation %u of job %s has started on %s", m->generation, m->job, h->host);
-	for (j = h->jobs; j; j = j->next)
+	for (j = LIST_FIRST(&h->jobs); j; j = LIST_NEXT(j, link))
 		if (strcmp(j->name, m->job) == 0 && j->generation < m->generation)
 			local_job_fail(j, &old);
 	return RS_OK;

@@ -6,6 +6,8 @@
 #include "agent/node/core/hub.h"
 #include "agent/node/core/stage.h"
 
+#include <sys/queue.h>
+
 /* A local rank's place in its job. It outlives the client, so that messages can name it. */
 struct local_member {
 	struct local_client *client; /* NULL: has not joined or has left */
@@ -22,7 +24,7 @@ struct local_member {
  * the operations that wait for bytes of local ranks, in the order of seq. */
 struct local_job {
 	struct local_hub *hub;
-	struct local_job *next, **at;
+	LIST_ENTRY(local_job) link;  /* in hub->jobs */
 	const struct rs_config *cfg; /* that of the hub when the job was made; constant */
 	uint64_t ring_bytes;         /* of a ring that does not slow an operation down; constant */
 	char name[RS_NAME_MAX];

@@ -112,7 +112,7 @@ struct local_status *local_hub_status(const struct local_hub *h, uint64_t now_ms
 	status_reply_init(&st->reply);
 	fill_hub(st, h);
 	/* the hub's list begins with the newest job */
-	for (const struct local_job *j = h->jobs; j && !st->reply.failed; j = j->next)
+	for (const struct local_job *j = LIST_FIRST(&h->jobs); j && !st->reply.failed; j = LIST_NEXT(j, link))
 		add_job(st, j, now_ms, --i);
 	if (!st->reply.failed)
 		return st;

@@ -14,6 +14,7 @@
 #include "common/spin.h"
 
 #include <pthread.h>
+#include <sys/queue.h>
 #include <sys/types.h>
 #include <uv.h>
 
@@ -33,7 +34,7 @@ struct agentd_out {
  * local_client_lost(). */
 struct agentd_conn {
 	struct agentd *a;
-	struct agentd_conn *next, **at;
+	LIST_ENTRY(agentd_conn) link; /* in a->conns */
 	int fd;
 	uv_poll_t poll;
 	struct local_client *client;
@@ -72,19 +73,19 @@ struct agentd {
 	struct agentd_socket socket;
 	uv_poll_t listener;
 	uv_timer_t timer;
-	struct rs_pool pool;               /* makes shared memory and frees engines */
-	uv_async_t wake;                   /* events are queued, tasks have ended, or connections must be closed */
-	uv_check_t check;                  /* called after all pending input was read */
-	uv_idle_t idle;                    /* active while the loop must not sleep */
-	struct rs_spin spin;               /* spins for a moment after small operations were started or have ended */
-	bool activity;                     /* that has happened since the last check */
-	struct agentd_engine *engines;     /* of all jobs */
-	struct agentd_engine *busy_polled; /* engines that this loop busy-polls for their threads */
-	bool busy_polling;                 /* it does so now, and will take the events itself */
-	pthread_t thread;                  /* the loop's thread; constant */
+	struct rs_pool pool;                /* makes shared memory and frees engines */
+	uv_async_t wake;                    /* events are queued, tasks have ended, or connections must be closed */
+	uv_check_t check;                   /* called after all pending input was read */
+	uv_idle_t idle;                     /* active while the loop must not sleep */
+	struct rs_spin spin;                /* spins for a moment after small operations were started or have ended */
+	bool activity;                      /* that has happened since the last check */
+	LIST_HEAD(, agentd_engine) engines; /* of all jobs */
+	LIST_HEAD(, agentd_engine) busy_polled; /* engines that this loop busy-polls for their threads */
+	bool busy_polling;                      /* it does so now, and will take the events itself */
+	pthread_t thread;                       /* the loop's thread; constant */
 	struct rs_log_limit refused;
 	int spare_fd; /* kept open to accept and refuse when descriptors have run out */
-	struct agentd_conn *conns;
+	LIST_HEAD(, agentd_conn) conns;
 	const struct agentd_hooks *hooks; /* NULL: it is no daemon, and serves one job */
 	void *hooks_ctx;
 	bool listening, stopping, closed;

@@ -138,9 +138,7 @@ static void conn_on_closed(uv_handle_t *h)
 
 static void conn_close(struct agentd_conn *c, const char *why)
 {
-	*c->at = c->next;
-	if (c->next)
-		c->next->at = c->at;
+	LIST_REMOVE(c, link);
 	local_client_lost(c->client, why);
 	while (c->out)
 		conn_drop_first(c);
@@ -161,22 +159,22 @@ static void conn_end(struct agentd_conn *c, const char *why, bool exited)
 
 void agentd_close_scheduled(struct agentd *a)
 {
-	struct agentd_conn *c = a->conns;
+	struct agentd_conn *c = LIST_FIRST(&a->conns);
 
 	while (c) {
 		if (c->close_reason) {
 			conn_end(c, c->close_reason, false);
-			c = a->conns; /* losing one may close others */
+			c = LIST_FIRST(&a->conns); /* losing one may close others */
 		} else {
-			c = c->next;
+			c = LIST_NEXT(c, link);
 		}
 	}
 }
 
 void agentd_close_all(struct agentd *a)
 {
-	while (a->conns)
-		conn_close(a->conns, "was cut off: the agent stops");
+	while (!LIST_EMPTY(&a->conns))
+		conn_close(LIST_FIRST(&a->conns), "was cut off: the agent stops");
 }
 
 /* Reads at most max messages. Returns why the connection has ended; NULL: it has not. */
@@ -244,11 +242,7 @@ static int conn_new(struct agentd *a, int fd, uint32_t pid, struct rs_err *e)
 		free(c);
 		return rc;
 	}
-	c->next = a->conns;
-	c->at = &a->conns;
-	if (c->next)
-		c->next->at = &c->next;
-	a->conns = c;
+	LIST_INSERT_HEAD(&a->conns, c, link);
 	conn_watch(c);
 	return RS_OK;
 }

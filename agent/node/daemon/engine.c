@@ -20,9 +20,10 @@ struct freeing {
 struct agentd_engine {
 	struct engine *engine;
 	bool single_worker;
-	struct agentd_engine *all_next, **all_at; /* in a->engines, until agentd_engine_free */
-	struct agentd_engine *next, **at;         /* in a->busy_polled; at is NULL: not in it */
-	uint64_t since_ns;                        /* when it last got an operation or had received something */
+	LIST_ENTRY(agentd_engine) link; /* in a->engines, until agentd_engine_free */
+	LIST_ENTRY(agentd_engine) busy; /* in a->busy_polled, while busy_polled */
+	bool busy_polled;
+	uint64_t since_ns; /* when it last got an operation or had received something */
 	struct freeing freeing;
 };
 
@@ -30,23 +31,18 @@ struct agentd_engine {
 static void agentd_engine_busy_poll(struct agentd *a, struct agentd_engine *en)
 {
 	en->since_ns = uv_hrtime();
-	if (en->at || !engine_busy_poll_begin(en->engine))
+	if (en->busy_polled || !engine_busy_poll_begin(en->engine))
 		return;
-	en->next = a->busy_polled;
-	en->at = &a->busy_polled;
-	if (en->next)
-		en->next->at = &en->next;
-	a->busy_polled = en;
+	en->busy_polled = true;
+	LIST_INSERT_HEAD(&a->busy_polled, en, busy);
 }
 
 static void agentd_engine_stop_busy_poll(struct agentd_engine *en)
 {
-	if (!en->at)
+	if (!en->busy_polled)
 		return;
-	*en->at = en->next;
-	if (en->next)
-		en->next->at = en->at;
-	en->at = NULL;
+	en->busy_polled = false;
+	LIST_REMOVE(en, busy);
 	engine_busy_poll_end(en->engine);
 }
 
@@ -57,8 +53,8 @@ bool agentd_engines_busy_poll(struct agentd *a)
 	bool activity = false;
 
 	a->busy_polling = true;
-	for (struct agentd_engine *en = a->busy_polled; en; en = next) {
-		next = en->next;
+	for (struct agentd_engine *en = LIST_FIRST(&a->busy_polled); en; en = next) {
+		next = LIST_NEXT(en, busy);
 		if (engine_busy_poll(en->engine)) {
 			en->since_ns = now_ns;
 			activity = true;
@@ -72,8 +68,8 @@ bool agentd_engines_busy_poll(struct agentd *a)
 
 void agentd_engines_stop_busy_poll(struct agentd *a)
 {
-	while (a->busy_polled)
-		agentd_engine_stop_busy_poll(a->busy_polled);
+	while (!LIST_EMPTY(&a->busy_polled))
+		agentd_engine_stop_busy_poll(LIST_FIRST(&a->busy_polled));
 }
 
 static void engine_on_idle(uv_idle_t *idle)
@@ -122,11 +118,7 @@ int agentd_engine_start(void *ctx, void **ret, struct local_job *job, const stru
 		return rc;
 	}
 	en->single_worker = spec->single_worker;
-	en->all_next = a->engines;
-	en->all_at = &a->engines;
-	if (en->all_next)
-		en->all_next->all_at = &en->all_next;
-	a->engines = en;
+	LIST_INSERT_HEAD(&a->engines, en, link);
 	*ret = en;
 	return RS_OK;
 }
@@ -144,7 +136,7 @@ int agentd_engine_submit(void *ctx, void *engine, struct exchange_op *op, struct
 	if (!rc && small) {
 		if (!en->single_worker) /* else it is done already */
 			agentd_engine_busy_poll(a, en);
-		if (en->single_worker || en->at)
+		if (en->single_worker || en->busy_polled)
 			agentd_keep_awake(a, true);
 	}
 	return rc;
@@ -180,10 +172,10 @@ void agentd_engine_ask(void *engine, struct exchange_report *to, void (*done)(vo
 void agentd_engine_trace(struct agentd *a, const void *engine, struct trace *trace, void (*done)(void *user),
 			 void *user)
 {
-	const struct agentd_engine *en = a->engines;
+	const struct agentd_engine *en = LIST_FIRST(&a->engines);
 
 	while (en && en != engine)
-		en = en->all_next;
+		en = LIST_NEXT(en, link);
 	if (en)
 		engine_trace(en->engine, trace, done, user);
 }
@@ -192,7 +184,7 @@ bool agentd_engines_answer(struct agentd *a)
 {
 	bool all = true;
 
-	for (struct agentd_engine *en = a->engines; en; en = en->all_next)
+	for (struct agentd_engine *en = LIST_FIRST(&a->engines); en; en = LIST_NEXT(en, link))
 		all &= engine_answers(en->engine);
 	return all;
 }
@@ -225,9 +217,7 @@ void agentd_engine_free(void *ctx, void *engine, struct local_job *job)
 	struct agentd *a = ctx;
 
 	agentd_engine_stop_busy_poll(en);
-	*en->all_at = en->all_next;
-	if (en->all_next)
-		en->all_next->all_at = en->all_at;
+	LIST_REMOVE(en, link);
 	en->freeing = (struct freeing){.task = {.run = agentd_engine_free_run, .done = agentd_engine_freed},
 				       .a = a,
 				       .engine = en->engine,

@@ -7,12 +7,13 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/queue.h>
 
 enum { ARRIVED_MAX = 64 };
 
 /* One call. Invariant: message is the only message of the call that is not sent yet. */
 struct control_call {
-	struct control_call *next, **at;
+	LIST_ENTRY(control_call) link; /* in control_uv.calls */
 	struct rpc_call *rpc;
 	struct service_call *call;
 	uint8_t *message; /* the next message, for which the client had no room; NULL: none */
@@ -34,7 +35,7 @@ struct control_uv {
 	uv_async_t async; /* calls have arrived, or can continue */
 	void (*also)(void *user);
 	void *also_user;
-	struct control_call *calls;
+	LIST_HEAD(, control_call) calls;
 	char stopped_why[40]; /* constant */
 
 	uv_mutex_t mutex; /* protects the following fields */
@@ -81,9 +82,7 @@ static void on_call(void *user, struct rpc_call *rpc)
 static void call_free(struct control_uv *c, struct control_call *call, enum rpc_code code, const char *why)
 {
 	c->rpc->call_end(call->rpc, code, why, NULL, 0);
-	*call->at = call->next;
-	if (call->next)
-		call->next->at = call->at;
+	LIST_REMOVE(call, link);
 	service_call_free(call->call);
 	free(call->message);
 	free(call);
@@ -141,11 +140,7 @@ static void begin(struct control_uv *c, struct rpc_call *rpc, enum service_metho
 		return;
 	}
 	call->rpc = rpc;
-	call->next = c->calls;
-	call->at = &c->calls;
-	if (call->next)
-		call->next->at = &call->next;
-	c->calls = call;
+	LIST_INSERT_HEAD(&c->calls, call, link);
 	c->rpc->call_waker(rpc, (struct rpc_waker){wake, c});
 }
 
@@ -174,8 +169,8 @@ static void advance_all(struct control_uv *c)
 {
 	struct control_call *next;
 
-	for (struct control_call *call = c->calls; call; call = next) {
-		next = call->next;
+	for (struct control_call *call = LIST_FIRST(&c->calls); call; call = next) {
+		next = LIST_NEXT(call, link);
 		advance(c, call);
 	}
 }
@@ -264,8 +259,8 @@ void control_uv_stop(struct control_uv *c)
 	service_stop(c->service);
 	take_arrived(c);
 	advance_all(c);
-	while (c->calls)
-		call_free(c, c->calls, RPC_CODE_UNAVAILABLE, c->stopped_why);
+	while (!LIST_EMPTY(&c->calls))
+		call_free(c, LIST_FIRST(&c->calls), RPC_CODE_UNAVAILABLE, c->stopped_why);
 }
 
 void control_uv_close(struct control_uv *c)

@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/queue.h>
 
 #define CONTROL "/reduction.v1.Control/"
 #define HEALTH  "/grpc.health.v1.Health/"
@@ -28,7 +29,7 @@ const struct service_method_info service_methods[SERVICE_METHODS] = {
 
 /* One call, with the fields of its request. Invariant: `code` is RPC_CODE_OK unless the call is refused. */
 struct service_call {
-	struct service_call *next, **at;
+	LIST_ENTRY(service_call) link; /* in service.calls */
 	struct service *service;
 	enum service_method method;
 	enum rpc_code code; /* refused: not RPC_CODE_OK */
@@ -48,7 +49,7 @@ struct service_call {
 struct service {
 	struct service_options opt;
 	struct auth_secret read, admin;
-	struct service_call *calls; /* the newest first */
+	LIST_HEAD(, service_call) calls; /* the newest first */
 	unsigned controls_n, watches_n;
 	bool collecting;             /* a status was requested */
 	bool tracing;                /* a trace was requested */
@@ -342,7 +343,7 @@ static void end_oldest_watch(struct service *s)
 {
 	struct service_call *oldest = NULL;
 
-	for (struct service_call *c = s->calls; c; c = c->next)
+	for (struct service_call *c = LIST_FIRST(&s->calls); c; c = LIST_NEXT(c, link))
 		if (c->placed && c->method == SERVICE_WATCH)
 			oldest = c;
 	leave_place(oldest);
@@ -396,11 +397,7 @@ struct service_call *service_begin(struct service *s, enum service_method method
 		return NULL;
 	c->service = s;
 	c->method = method;
-	c->next = s->calls;
-	c->at = &s->calls;
-	if (c->next)
-		c->next->at = &c->next;
-	s->calls = c;
+	LIST_INSERT_HEAD(&s->calls, c, link);
 	admit(c, peer, len);
 	if (c->code)
 		return c;
@@ -418,9 +415,7 @@ void service_call_free(struct service_call *c)
 {
 	if (!c)
 		return;
-	*c->at = c->next;
-	if (c->next)
-		c->next->at = c->at;
+	LIST_REMOVE(c, link);
 	leave_place(c);
 	if (c->service->tracer == c) {
 		c->service->tracer = NULL;
@@ -545,7 +540,7 @@ enum service_step service_next(struct service_call *c, struct service_out *ret)
 void service_status(struct service *s, struct status_reply *status)
 {
 	s->collecting = false;
-	for (struct service_call *c = s->calls; c; c = c->next) {
+	for (struct service_call *c = LIST_FIRST(&s->calls); c; c = LIST_NEXT(c, link)) {
 		if (c->method != SERVICE_STATUS || c->code || c->answered)
 			continue;
 		answer(c, status ? status_reply_pack(status, c->name, c->without_ranks) : (struct service_bytes){0});
@@ -569,7 +564,7 @@ void service_traced(struct service *s, struct trace *first)
 
 void service_event_added(struct service *s)
 {
-	if (s->calls)
+	if (!LIST_EMPTY(&s->calls))
 		s->opt.wake(s->opt.wake_ctx);
 }
 

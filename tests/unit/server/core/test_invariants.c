@@ -197,7 +197,7 @@ START_TEST(a_hub)
 	buffer = fake_alloc(&fa, c[0], 4096);
 	fake_submit(&fa, c[0], buffer, 100, NULL);
 	h = fa.hub;
-	j = h->jobs;
+	j = LIST_FIRST(&h->jobs);
 	op = j->ring[j->matched % h->ops];
 
 	expect_found(h->clients_n, 3, local_hub_check(h), "hub's clients_n");

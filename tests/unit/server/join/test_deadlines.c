@@ -52,18 +52,17 @@ static const struct row {
 static struct deadlines all;
 static struct deadline of[NAMES];
 
-/* Checks the invariant, and that the links of a queue agree in both directions. */
+/* Checks the invariant. */
 static unsigned check_queue(const struct deadline_queue *q, bool leaves)
 {
 	const struct deadline *before = NULL;
 	unsigned n = 0;
 
-	for (const struct deadline *d = q->first; d; before = d, d = d->next, n++) {
-		ck_assert_ptr_eq(d->prev, before);
+	for (const struct deadline *d = TAILQ_FIRST(&q->list); d; before = d, d = TAILQ_NEXT(d, link), n++) {
 		ck_assert_int_eq(d->leaves, leaves);
 		ck_assert(!before || before->at_ms <= d->at_ms);
 	}
-	ck_assert_ptr_eq(q->last, before);
+	ck_assert_ptr_eq(TAILQ_EMPTY(&q->list) ? NULL : TAILQ_LAST(&q->list, deadline_list), before);
 	ck_assert_uint_eq(q->n, n);
 	return n;
 }
