@@ -10,7 +10,7 @@
  * (bench/DECISIONS.md, "Lanes"), the second that on links of 1 Gbit/s (bench/README.md, "What a reducer costs"). */
 static const double cpu_least = 0.8, cpu_most = 1.5;
 
-/* Measured: what TLS, gRPC, and gRPC with TLS add to that (bench/README.md, "TLS and gRPC"). */
+/* Measured: what TLS, gRPC, and gRPC with TLS add to that (bench/RECORDS.md, "TLS and gRPC"). */
 static const double cpu_tls = 0.7, cpu_grpc = 1.4, cpu_grpc_tls = 2.4;
 
 /* Bytes of a job in a reducer beside its buffers: of the job, of each slot, and of each connection. The sum is what the
