@@ -12,6 +12,7 @@ import types
 
 import torch
 import torch.distributed as dist
+import worker
 import worker_torch_group as base
 from worker_torch_group import raises
 
@@ -186,6 +187,27 @@ def slow():
     exc = raises(reduction.PeerLostError, "at its address 192.0.2.1 to the others within 0.5 s", mesh.whole)
     assert "not done within" in str(exc), exc
     waits.set()
+
+
+def hosts():
+    """Each rank on a host of its own. Then no packet goes between those of ranks 1 and 2 any more."""
+    dist.init_process_group("reduction", init_method=sys.argv[2], rank=rank, world_size=n,
+                            timeout=datetime.timedelta(seconds=60))  # fmt: skip
+    large = torch.full((100_000,), float(rank))
+    out = [torch.empty_like(large) for _ in range(n)]
+    dist.all_gather(out, large)
+    assert [x[-1].item() for x in out] == [float(i) for i in range(n)]
+    worker.say("connected")
+    worker.listen()
+    group = dist.new_group(list(range(n)), timeout=datetime.timedelta(seconds=8))
+    steps(None)
+    if rank == 0:  # it reaches both, and may wait for what they do not do
+        base.outcome(dist.all_gather, out, large, group)
+    else:
+        raises(reduction.PeerLostError, f"at its address {sys.argv[3]} to the others within 8 s", dist.all_gather, out,
+               large, group=group)  # fmt: skip
+    steps(None)
+    objects(None)
 
 
 if __name__ == "__main__":
