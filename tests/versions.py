@@ -29,7 +29,10 @@ PYTHONS = {
     "1.13.1": "3.10", "2.0.1": "3.10", "2.3.1": "3.11", "2.6.0": "3.12", "2.9.1": "3.12", "2.11.0": "3.13",
     "2.13.0": "3.13", "2.14.1": "3.12", "2.15.0": "3.13",
 }  # fmt: skip
-OWN = ("test_torch_group", "test_torch_features", "test_torch_replace", "test_torch_errors", "test_torch_train")
+OWN = (
+    "test_torch_group", "test_torch_features", "test_torch_replace", "test_torch_errors", "test_torch_train",
+    "test_torch_mesh",
+)  # fmt: skip
 
 
 def fail_or_skip(text):
