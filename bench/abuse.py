@@ -107,7 +107,7 @@ def through_agent(args, target):
     units = {"K": 10, "M": 20, "G": 30}
     n = int(args.bytes.rstrip("KMG")) << units.get(args.bytes[-1], 0)
     env = {**os.environ, "REDUCTION_MODE": "agent", "REDUCTION_AGENT": target.address, "WORLD_SIZE": str(RANKS),
-           "LOCAL_WORLD_SIZE": str(RANKS),
+           "LOCAL_WORLD_SIZE": str(RANKS), "REDUCTION_RUN": "abuse",
            "REDUCTION_CONFIG": target.command[2], "PYTHONPATH": str(ROOT / "agent" / "python"),
            "REDUCTION_LIBRARY": str(pathlib.Path(args.build).resolve() / "lib" / "libreduction.so.0"),
            "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}  # fmt: skip

@@ -54,6 +54,7 @@ def operation_ms(args, config, where, rate, trace=""):
     for rank in range(2):
         env = {
             **os.environ, "RANK": str(rank), "WORLD_SIZE": "2", "REDUCTION_MODE": "direct", "REDUCTION_CONFIG": config,
+            "REDUCTION_RUN": "device",
             "REDUCTION_BUILD": str(build), "REDUCTION_LIBRARY": str(build / "lib" / "libreduction.so.0"),
             "REDUCTION_LOG": "error", "FAKE_CUDA_RATE": str(rate), "REDUCTION_GPU_TRACE": trace,
             "PYTHONPATH": f"{ROOT / 'agent' / 'python'}:{ROOT / 'tests' / 'e2e'}",

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config/run.h"
 
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 #include <xxhash.h>
 
 /* Characters of a run in the name of a job. "-", 8 digits, and the "@" and 16 digits of a group follow. */
@@ -14,7 +16,7 @@ enum { RUN_NAME_MAX = RS_NAME_MAX - 1 - 9 - 17 };
 struct run {
 	rs_getenv_fn get;
 	void *ctx;
-	const char *host;
+	const struct rs_run_place *place;
 	char *ret; /* [RS_RUN_MAX] */
 };
 
@@ -60,7 +62,11 @@ void rs_run_make(char ret[static RS_RUN_MAX], const char *launcher, const char *
 static bool run_store(const struct run *r, const char *launcher, const char *id, const char *separator,
 		      const char *more)
 {
-	rs_run_make(r->ret, launcher, id, separator, more);
+	const char *space = r->place->space;
+	char all[1024];
+
+	snprintf(all, sizeof all, "%s%s%s", more, *space ? "/" : "", space);
+	rs_run_make(r->ret, launcher, id, separator, all);
 	return true;
 }
 
@@ -72,7 +78,7 @@ static const char *run_master(const struct run *r)
 
 	if (master && (strcmp(master, "localhost") == 0 || strncmp(master, "127.", 4) == 0 ||
 		       strcmp(master, "::1") == 0 || strcmp(master, "0.0.0.0") == 0))
-		return r->host;
+		return r->place->host;
 	return master;
 }
 
@@ -80,10 +86,12 @@ static bool run_of_torch(const struct run *r)
 {
 	const char *id = run_look_up(r, "TORCHELASTIC_RUN_ID"), *master = run_master(r);
 	const char *port = run_look_up(r, "MASTER_PORT");
+	char store[512];
 
+	snprintf(store, sizeof store, "%s:%s", master ? master : "", port ? port : "");
 	/* "none" is the id of a torchrun without --rdzv-id */
 	if (id && strcmp(id, "none") != 0)
-		return run_store(r, "torchrun", id, master ? "@" : "", master ? master : "");
+		return run_store(r, "torchrun", id, master ? "@" : "", master ? store : "");
 	return master && port && run_store(r, "master", master, ":", port);
 }
 
@@ -137,8 +145,27 @@ static bool run_of_kubernetes(const struct run *r)
 	return run_store(r, "kubernetes", job, "", "");
 }
 
-void rs_run_detect(char ret[static RS_RUN_MAX], const struct rs_launch *launch, const char *host, rs_getenv_fn get,
-		   void *ctx)
+void rs_run_namespace(char *ret, size_t size, const char *file, rs_getenv_fn get, void *ctx)
+{
+	const char *given = rs_launch_look_up(get, ctx, "POD_NAMESPACE");
+	size_t n = 0;
+	int fd;
+
+	if (given) {
+		n = strlen(given) < size ? strlen(given) : 0;
+		memcpy(ret, given, n);
+	} else if ((fd = open(file, O_RDONLY | O_CLOEXEC)) >= 0) {
+		ssize_t got = read(fd, ret, size - 1);
+
+		n = got > 0 ? (size_t)got : 0;
+		close(fd);
+	}
+	ret[n] = '\0';
+	ret[strcspn(ret, "\n")] = '\0';
+}
+
+void rs_run_detect(char ret[static RS_RUN_MAX], const struct rs_launch *launch, const struct rs_run_place *place,
+		   rs_getenv_fn get, void *ctx)
 {
 	/* `source`: of rs_launch. Without a launcher all of them count, since a program may have set the ranks itself.
 	 */
@@ -150,7 +177,7 @@ void rs_run_detect(char ret[static RS_RUN_MAX], const struct rs_launch *launch, 
 	    {"pmi", run_of_pmi},        {NULL, run_of_torch},        {NULL, run_of_slurm},  {NULL, run_of_pmi},
 	    {NULL, run_of_vertex},      {NULL, run_of_kubernetes},
 	};
-	const struct run r = {.get = get, .ctx = ctx, .host = host, .ret = ret};
+	const struct run r = {.get = get, .ctx = ctx, .place = place, .ret = ret};
 
 	ret[0] = '\0';
 	for (size_t i = 0; i < sizeof launchers / sizeof launchers[0]; i++)

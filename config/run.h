@@ -8,17 +8,31 @@
 #include "config/config.h"
 #include "config/launch.h"
 
+#include <stddef.h>
+
 enum { RS_RUN_MAX = 128 }; /* bytes of a run, terminator included */
+
+/* What a run needs to know of the place where the process runs. */
+struct rs_run_place {
+	const char *host;  /* name of this machine, for a master address that means this machine ("localhost") */
+	const char *space; /* namespace of Kubernetes; "": none */
+};
+
+/* Where Kubernetes tells a pod its namespace. */
+#define RS_RUN_NAMESPACE_FILE "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
+
+/* Finds the namespace of this pod: POD_NAMESPACE (get == NULL: getenv), else the first line of the file; "" if neither
+ * says it or it does not fit. */
+void rs_run_namespace(char *ret, size_t size, const char *file, rs_getenv_fn get, void *ctx);
 
 /* Checks a run that a user has given: 1 to 127 printable ASCII characters without spaces. Errors: RS_EINVAL, with
  * `what` in the sentence. */
 int rs_run_check(const char *run, const char *what, struct rs_err *e);
 
 /* Makes a run from the launcher's variables (get == NULL: getenv); "" if they say nothing about it. `launch` is what
- * rs_launch_detect() has found: its launcher's variables come first. `host` is the name of this machine, for a master
- * address that means this machine ("localhost").
+ * rs_launch_detect() has found: its launcher's variables come first.
  *
- *     torchrun        torchrun:RUN_ID@MASTER_ADDR; the port may change at an elastic restart
+ *     torchrun        torchrun:RUN_ID@MASTER_ADDR:MASTER_PORT, since people repeat the id of a tutorial
  *     RANK by hand    master:MASTER_ADDR:MASTER_PORT; also torchrun without a run id
  *     Open MPI        openmpi:JOB
  *     Slurm           slurm:JOB.STEP, of a heterogeneous job its first component's job
@@ -26,10 +40,12 @@ int rs_run_check(const char *run, const char *what, struct rs_err *e);
  *     Vertex AI       vertex:JOB or vertex:JOB.TRIAL
  *     Kubernetes      kubernetes:JOB, of a Job with completionMode Indexed
  *
+ * In Kubernetes "/" and the namespace follow: two namespaces may have objects of equal names.
+ *
  * In a managed job for which these say nothing, the run is that of config/cluster.h: cluster:JOB or cluster:JOB.TRIAL.
  */
-void rs_run_detect(char ret[static RS_RUN_MAX], const struct rs_launch *launch, const char *host, rs_getenv_fn get,
-		   void *ctx);
+void rs_run_detect(char ret[static RS_RUN_MAX], const struct rs_launch *launch, const struct rs_run_place *place,
+		   rs_getenv_fn get, void *ctx);
 
 /* Makes a run "launcher:id" with `separator` and `more` behind it. Other characters than printable ones become '?'; the
  * end of a run that is too long becomes a hash of all of it. */

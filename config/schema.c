@@ -78,7 +78,7 @@ const unsigned schema_sections_n = sizeof schema_sections / sizeof schema_sectio
 const struct schema_key schema_keys[] = {
 {"job", "name", SCHEMA_NAME, AT(job, name), .min = 0, .max = RS_NAME_MAX - 1, .def = "",
  .help = "Name of the job. By default it is made from the run (`REDUCTION_RUN`), so that two trainings never have the "
- "same name; without a run it is `default`"},
+ "same name; a single process without a run has `default`"},
 {"job", "deterministic", SCHEMA_BOOL, AT(job, deterministic), .def = "false",
  .help = "Sum in the order of ranks, so that every run gives the same bits; costs reducer memory and some speed"},
 {"job", "checksum", SCHEMA_BOOL, AT(job, checksum), .def = "false",

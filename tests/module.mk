@@ -64,8 +64,8 @@ $(sim_bin): $(patsubst %.c,$(B)/%.o,$(wildcard tests/sim/*.c)) $(core_libs)
 	$(LINK) -o $@ $^ $(LIBS)
 $(sim_bin): private LDFLAGS += -Wl,--wrap=rs_fail
 
-sim: $(sim_bin) ## simulate SEEDS=N random schedules from SEED=first on; TRACE=1 tells the story of one
-	$(sim_bin) $(if $(SEEDS),--seeds $(SEEDS),$(if $(TRACE),--seeds 1)) $(if $(SEED),--first $(SEED)) $(if $(TRACE),--trace)
+sim: $(sim_bin) ## simulate SEEDS=N random schedules from SEED=first on; NAMESAKES=1: several trainings of one name; TRACE=1 tells the story of one
+	$(sim_bin) $(if $(SEEDS),--seeds $(SEEDS),$(if $(TRACE),--seeds 1)) $(if $(SEED),--first $(SEED)) $(if $(NAMESAKES),--namesakes) $(if $(TRACE),--trace)
 
 # fuzz targets: with libFuzzer where the sanitizers say so, else programs that run files, for the tests
 fuzz_bin := $(patsubst %.c,$(B)/%,$(wildcard tests/fuzz/fuzz_*.c))

@@ -7,7 +7,7 @@ It needs Debian's python3-grpcio, python3-numpy and python3-xxhash, and in its f
         --plugin=protoc-gen-grpc_python=/usr/bin/grpc_python_plugin reduction.proto
 """
 
-import queue, struct, sys, time
+import os, queue, struct, sys, time
 import grpc, numpy, xxhash
 import reduction_pb2 as pb, reduction_pb2_grpc
 
@@ -40,6 +40,7 @@ def all_reduce(address, job, rank, world_size, x):
     """The sum of all workers' x, an array of at most 32 chunks of float32."""
     hello = pb.Hello(job=job, rank=rank, world_size=world_size, lanes=1, chunk_bytes=4 * CHUNK, window=32, priorities=2,
                      config_digest=digest(), processes=1, label=f"python {rank}", reducer="r0",
+                     run=os.environ.get("REDUCTION_RUN", ""),  # which start of the training this is: equal on all ranks
                      incarnation=time.time_ns(), detect_ms=10000)
     out, chunks, done = queue.SimpleQueue(), -(-len(x) // CHUNK), 0
     out.put(frame(HELLO, hello.SerializeToString()))

@@ -97,6 +97,7 @@ static int plugin_find_job(struct plugin *p, const struct rs_cluster *cluster, s
 {
 	const char *named = plugin_variable("REDUCTION_JOB"), *run = plugin_variable("REDUCTION_RUN");
 	char made[RS_NAME_MAX] = "default", found[RS_RUN_MAX] = "", host[RS_HOST_MAX] = "";
+	char space[RS_HOST_MAX];
 	struct rs_launch launch;
 
 	if (!named && p->cfg.job.name[0])
@@ -112,8 +113,9 @@ static int plugin_find_job(struct plugin *p, const struct rs_cluster *cluster, s
 		if (rc)
 			return rc;
 		gethostname(host, sizeof host - 1);
+		rs_run_namespace(space, sizeof space, RS_RUN_NAMESPACE_FILE, NULL, NULL);
 		if (!run)
-			rs_run_detect(found, &launch, host, NULL, NULL);
+			rs_run_detect(found, &launch, &(struct rs_run_place){host, space}, NULL, NULL);
 		if (!run && !found[0] && cluster->variable)
 			memcpy(found, cluster->run, sizeof found);
 		if (run || found[0])

@@ -346,7 +346,7 @@ class Ours(System):
 
         return _each_rank(launch, command, lambda r: {
             "RANK": str(r), "WORLD_SIZE": str(place.n), "LOCAL_RANK": str(r if place.loopback else 0),
-            "LOCAL_WORLD_SIZE": str(place.n if place.loopback else 1)})
+            "LOCAL_WORLD_SIZE": str(place.n if place.loopback else 1), "REDUCTION_RUN": "bench"})
 
 
 def _make_certificates(folder, addresses):

@@ -123,8 +123,8 @@ static void name_rank(char *buf, size_t size, unsigned rank, const char *label)
 }
 
 /* Checks that the ranks of a job that has not ended belong to the run of this HELLO. The job may be the same training
- * before a restart that changed its run, so the worker may retry: if its generation is newer, or as long as no rank of
- * the job has shown that it is alive. A job that only gathers ends if the HELLO comes from a job that runs on other
+ * before a restart that changed its run, so the worker may retry: if it has a run and its generation is newer, or as
+ * long as no rank of the job has shown that it is alive. A job that only gathers ends if the HELLO comes from a job that runs on other
  * reducers and returns to this one. */
 static int check_run(struct registry *r, struct job *j, const struct control_hello *h, struct control_refused *no)
 {
@@ -143,7 +143,8 @@ static int check_run(struct registry *r, struct job *j, const struct control_hel
 		job_end(r, j, &e, NULL);
 		return registry_refuse(no, e.code, true, "%s", e.msg);
 	}
-	return registry_refuse(no, e.code, j->first.generation < h->generation || !registry_contend(r, j, h, there),
+	return registry_refuse(no, e.code,
+			       (h->run[0] && j->first.generation < h->generation) || !registry_contend(r, j, h, there),
 			       "%s", e.msg);
 }
 
@@ -318,6 +319,8 @@ static void send_waiting(struct registry *r, const struct job *j)
 			w.missing[w.missing_n++] = i;
 	}
 	memcpy(w.refused, j->refused, sizeof w.refused);
+	if (!w.refused[0])
+		registry_find_spelling(r, j, w.refused, sizeof w.refused);
 	len = control_pack_waiting(payload, &w);
 	len = control_frame(frame, FRAME_WAITING, j->first.generation, 0, payload, len);
 	registry_emit(r, j, (struct registry_action){.type = REGISTRY_SEND, .frame = frame, .frame_len = len});

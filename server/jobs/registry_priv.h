@@ -86,6 +86,10 @@ void registry_remember_sizes(struct registry *r, const struct control_hello *h, 
 /* Returns the message if the job of this HELLO has ended so a moment ago; else NULL. */
 const char *registry_find_sizes(const struct registry *r, const struct control_hello *h);
 
+/* Writes a sentence into buf if another gathering job seems to have the missing ranks of this one, since the address of
+ * the master is written in two ways. Returns whether it has. */
+bool registry_find_spelling(const struct registry *r, const struct job *j, char *buf, size_t size);
+
 /* Checks that a worker may join this job: it agrees with the job's ranks, and its place is free. */
 int registry_check_joins(struct registry *r, const struct job *j, const struct control_hello *h,
 			 struct control_refused *no);

@@ -44,6 +44,7 @@ reduction_options options(const struct rank *r)
 	opt.job = r->job;
 	opt.mode = r->mode;
 	opt.agent_socket = r->agent_socket;
+	opt.run = "ranks";
 	opt.rank = opt.local_rank = r->rank;
 	opt.world_size = opt.local_world_size = r->world;
 	return opt;

@@ -58,7 +58,7 @@ class Training:
             node = topology.node(rank)
             env = {
                 "RANK": rank, "WORLD_SIZE": topology.ranks, "LOCAL_RANK": rank % topology.local,
-                "LOCAL_WORLD_SIZE": topology.local, "REDUCTION_JOB": self.job,
+                "LOCAL_WORLD_SIZE": topology.local, "REDUCTION_JOB": self.job, "REDUCTION_RUN": self.job,
                 "REDUCTION_GENERATION": self.generation,
                 **harness.reach(self.world.socket_path(node) if topology.agents else "direct"),
             }  # fmt: skip

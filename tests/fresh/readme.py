@@ -19,7 +19,7 @@ done
 trap 'kill $reducers' EXIT
 {setup}
 for rank in 0 1 2 3; do
-	RANK=$rank WORLD_SIZE=4 REDUCTION_CONFIG=job.yaml {command} >rank$rank.log 2>&1 &
+	REDUCTION_RUN=readme-{port} RANK=$rank WORLD_SIZE=4 REDUCTION_CONFIG=job.yaml {command} >rank$rank.log 2>&1 &
 	ranks="$ranks $!"
 done
 for pid in $ranks; do wait $pid || {{ cat *.log; exit 1; }}; done

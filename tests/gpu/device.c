@@ -105,7 +105,7 @@ static const char *way_name(bool agent)
 static pid_t start_rank(const struct launch *l, int rank)
 {
 	int local = l->ranks / AGENTS;
-	char program[512], numbers[2][32], log[128], socket[128], text[9][160];
+	char program[512], numbers[2][32], log[128], socket[128], text[10][160];
 	struct proc_start p = {.out = log};
 	const char *argv[] = {program, "--case", l->c.name, "--most", numbers[0], "--rounds", numbers[1], NULL};
 	int n = 0;
@@ -124,6 +124,7 @@ static pid_t start_rank(const struct launch *l, int rank)
 	n = 0;
 	sprintf(text[n++], "RANK=%d", rank);
 	sprintf(text[n++], "WORLD_SIZE=%d", l->ranks);
+	sprintf(text[n++], "REDUCTION_RUN=device");
 	sprintf(text[n++], "LOCAL_RANK=%d", rank % local);
 	sprintf(text[n++], "LOCAL_WORLD_SIZE=%d", local);
 	sprintf(text[n++], "REDUCTION_MODE=%s", l->agent ? "agent" : "direct");

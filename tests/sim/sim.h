@@ -486,6 +486,7 @@ struct sim {
 	uint32_t delay_us, jitter_us, piece, socket_bytes;
 	uint32_t mail_us;   /* usual upper bound of the time of a message between threads of a reducer */
 	unsigned jobs_most; /* of one reducer */
+	bool namesakes;     /* several trainings have one job name */
 	bool guarded;       /* jobs have secrets */
 	uint64_t features;  /* of all reducers */
 	unsigned balk;      /* percent of writes that fail with NET_AGAIN although there is room */
@@ -502,9 +503,16 @@ static inline uint64_t sim_ms(const struct sim *s)
 	return s->now_us / 1000;
 }
 
+/* What all runs have in common. */
+struct sim_setup {
+	const struct rs_config *base; /* defaults of all configurations */
+	const struct rs_kernels *kernels;
+	bool namesakes; /* in each run several trainings have one job name */
+};
+
 /* Runs one seed. Returns false if it failed, with the reason in `why`. */
-bool sim_run(uint64_t seed, const struct rs_config *base, const struct rs_kernels *kernels, struct sim_stats *stats,
-	     FILE *trace, char *why, size_t size);
+bool sim_run(uint64_t seed, const struct sim_setup *setup, struct sim_stats *stats, FILE *trace, char *why,
+	     size_t size);
 /* Ends a rank, for which the next generation may wait. */
 void team_rank_ended(struct rank *k);
 /* Fails the run with this sentence; later calls are ignored. */

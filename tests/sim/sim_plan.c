@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Draws a run: the network, the reducers, one or two jobs of one or two generations, their operations and faults. All
+/* Draws a run: the network, the reducers, up to four jobs of one or two generations, their operations and faults. All
  * sizes are small, because small runs find most errors and many of them can be tried. */
 #include "tests/sim/sim.h"
 
@@ -318,8 +318,8 @@ static void draw_ranks(struct sim *s)
 void plan_draw(struct sim *s)
 {
 	static const char *const jobs[] = {"amber", "birch"};
-	unsigned n = sim_chance(s, 75) ? 1 : 2;
-	bool namesakes = n == 2 && sim_chance(s, 15);
+	bool namesakes = sim_chance(s, 10) || s->namesakes;
+	unsigned n = namesakes ? 2 + sim_below(s, 3) : sim_chance(s, 75) ? 1 : 2;
 
 	draw_network(s);
 	draw_reducers(s);
@@ -327,7 +327,7 @@ void plan_draw(struct sim *s)
 		const char *job = jobs[namesakes ? 0 : i];
 
 		draw_team(s, job, i, NULL);
-		if (!namesakes && sim_chance(s, 30))
+		if (s->teams_n + n - i <= SIM_TEAMS && sim_chance(s, 30))
 			draw_team(s, job, i, &s->teams[s->teams_n - 1]);
 	}
 	draw_ranks(s);

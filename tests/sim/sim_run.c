@@ -189,8 +189,7 @@ static void release(struct sim *s)
 	free(s->heap);
 }
 
-bool sim_run(uint64_t seed, const struct rs_config *base, const struct rs_kernels *kernels, struct sim_stats *stats,
-	     FILE *to, char *why, size_t size)
+bool sim_run(uint64_t seed, const struct sim_setup *setup, struct sim_stats *stats, FILE *to, char *why, size_t size)
 {
 	struct sim *s = calloc(1, sizeof *s);
 	bool ok;
@@ -199,8 +198,9 @@ bool sim_run(uint64_t seed, const struct rs_config *base, const struct rs_kernel
 		abort();
 	s->seed = s->rng = seed;
 	sim_random(s);
-	s->base = base;
-	s->kernels = kernels;
+	s->base = setup->base;
+	s->kernels = setup->kernels;
+	s->namesakes = setup->namesakes;
 	s->stats = stats;
 	s->trace = to;
 	/* a start time for the cores' clocks, which are never 0 */

@@ -71,7 +71,7 @@ static bool covers_everything(const struct sim_stats *st)
 }
 
 /* Prints the end of the trace, from a temporary file, because it may be long. */
-static void tell(uint64_t seed, const struct rs_config *base, const struct rs_kernels *kernels)
+static void tell(uint64_t seed, const struct sim_setup *setup)
 {
 	struct sim_stats waste = {0};
 	char why[1024], buf[4096];
@@ -81,7 +81,7 @@ static void tell(uint64_t seed, const struct rs_config *base, const struct rs_ke
 
 	if (!f)
 		return;
-	sim_run(seed, base, kernels, &waste, f, why, sizeof why);
+	sim_run(seed, setup, &waste, f, why, sizeof why);
 	len = ftell(f);
 	fseek(f, len > TRACE_TAIL ? len - TRACE_TAIL : 0, SEEK_SET);
 	while ((n = fread(buf, 1, sizeof buf, f)) > 0)
@@ -89,7 +89,7 @@ static void tell(uint64_t seed, const struct rs_config *base, const struct rs_ke
 	fclose(f);
 }
 
-static int run(const struct options *o, const struct rs_config *base, const struct rs_kernels *kernels)
+static int run(const struct options *o, const struct sim_setup *setup)
 {
 	struct sim_stats stats = {0};
 	double start = seconds_now();
@@ -97,23 +97,24 @@ static int run(const struct options *o, const struct rs_config *base, const stru
 	uint64_t seed = o->first;
 
 	for (uint64_t i = 0; o->seeds ? i < o->seeds : seconds_now() - start < o->seconds; i++, seed++) {
-		if (sim_run(seed, base, kernels, &stats, o->trace ? stdout : NULL, why, sizeof why))
+		if (sim_run(seed, setup, &stats, o->trace ? stdout : NULL, why, sizeof why))
 			continue;
 		if (!o->trace)
-			tell(seed, base, kernels);
-		fprintf(stderr, "seed %llu failed: %s\nagain: make sim SEED=%llu TRACE=1\n", (unsigned long long)seed,
-			why, (unsigned long long)seed);
+			tell(seed, setup);
+		fprintf(stderr, "seed %llu failed: %s\nagain: make sim SEED=%llu TRACE=1%s\n", (unsigned long long)seed,
+			why, (unsigned long long)seed, setup->namesakes ? " NAMESAKES=1" : "");
 		return 1;
 	}
 	print_stats(&stats, seconds_now() - start);
 	/* a few seeds do not have every fault */
-	return stats.seeds < 2000 || covers_everything(&stats) ? 0 : 1;
+	return stats.seeds < 2000 || setup->namesakes || covers_everything(&stats) ? 0 : 1;
 }
 
-static const char usage[] = "usage: test_sim [--seeds N | --seconds S] [--first SEED] [--trace]\n"
+static const char usage[] = "usage: test_sim [--seeds N | --seconds S] [--first SEED] [--namesakes] [--trace]\n"
 			    "  --seeds N     that many runs, each of one seed (0: as many as --seconds allows)\n"
 			    "  --seconds S   for about that long; 60 without options\n"
 			    "  --first SEED  begin with this seed; 1 without it\n"
+			    "  --namesakes   in each run two to four trainings have one job name\n"
 			    "  --trace       print everything that happens\n";
 
 int main(int argc, char **argv)
@@ -121,10 +122,11 @@ int main(int argc, char **argv)
 	static const struct option longs[] = {
 	    {"seeds", required_argument, NULL, 'n'}, {"seconds", required_argument, NULL, 's'},
 	    {"first", required_argument, NULL, 'f'}, {"trace", no_argument, NULL, 't'},
+	    {"namesakes", no_argument, NULL, 'm'},
 	    {"help", no_argument, NULL, 'h'},        {0}};
 	struct options o = {.first = 1, .seconds = 60};
-	const struct rs_kernels *kernels;
 	struct rs_config base;
+	struct sim_setup setup = {.base = &base};
 	struct rs_err e;
 	int c, rc;
 
@@ -139,6 +141,9 @@ int main(int argc, char **argv)
 		case 'f':
 			o.first = strtoull(optarg, NULL, 0);
 			break;
+		case 'm':
+			setup.namesakes = true;
+			break;
 		case 't':
 			o.trace = true;
 			break;
@@ -150,11 +155,11 @@ int main(int argc, char **argv)
 			return 2;
 		}
 	}
-	if (rs_config_load(&base, NULL, &e) || rs_kernels_select("auto", &kernels, &e)) {
+	if (rs_config_load(&base, NULL, &e) || rs_kernels_select("auto", &setup.kernels, &e)) {
 		fprintf(stderr, "%s\n", e.msg);
 		return 1;
 	}
-	rc = run(&o, &base, kernels);
+	rc = run(&o, &setup);
 	rs_config_close(&base);
 	return rc;
 }

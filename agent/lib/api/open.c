@@ -292,14 +292,15 @@ static int open_resolve_mode(struct opening *o, struct rs_err *e)
 static int open_resolve_run(struct opening *o, struct rs_err *e)
 {
 	const char *run = open_text(o->opt.run, "REDUCTION_RUN");
-	char host[RS_HOST_MAX] = "";
+	char host[RS_HOST_MAX] = "", space[RS_HOST_MAX];
 
 	if (run) {
 		o->to.run = run;
 		return rs_run_check(run, o->opt.run ? "run" : "REDUCTION_RUN", e);
 	}
 	gethostname(host, sizeof host - 1);
-	rs_run_detect(o->run, &o->launch, host, NULL, NULL);
+	rs_run_namespace(space, sizeof space, RS_RUN_NAMESPACE_FILE, NULL, NULL);
+	rs_run_detect(o->run, &o->launch, &(struct rs_run_place){host, space}, NULL, NULL);
 	if (!o->run[0] && o->cluster.variable)
 		memcpy(o->run, o->cluster.run, sizeof o->run);
 	o->to.run = o->run;
@@ -330,12 +331,12 @@ static int open_resolve_job(struct opening *o, struct rs_err *e)
 	const char *job = open_text(o->opt.job, "REDUCTION_JOB");
 
 	o->to.job = job ? job : o->cfg->job.name[0] ? o->cfg->job.name : "default";
-	if (!job && !o->cfg->job.name[0] && !o->to.run[0] && o->to.world_size > 1)
+	if (!o->to.run[0] && o->to.world_size > 1 && !(o->opt.group && *o->opt.group))
 		return rs_fail(
 		    e, RS_ECONFIG,
-		    "nothing tells this training of %u ranks from another one: there is no id of a launcher, no "
-		    "job.name and no run. Set REDUCTION_RUN to the same text on all its ranks, another one for "
-		    "each start",
+		    "nothing tells this start of %u ranks from another one: there is no id of a launcher, and the "
+		    "name of a job does not tell two starts apart. Set REDUCTION_RUN to the same text on all its ranks, "
+		    "another one for each start",
 		    o->to.world_size);
 	if (!job && !o->cfg->job.name[0] && o->to.run[0]) {
 		rs_run_job_name(o->job, o->to.run);

@@ -94,7 +94,7 @@ static void text_add_missing(struct text *t, const struct exchange *x, const str
 		text_add(t, "%s%u more", text_separator(n - 1, n), more);
 	text_add(t, " of %u %s not joined job %s", world, all == 1 ? "has" : "have", x->job);
 	if (w->refused[0])
-		text_add(t, "; it refused a rank: %s", w->refused);
+		text_add(t, "; it says: %s", w->refused);
 }
 
 /* Adds the first reducer that waits for ranks, or the first that has refused one. Returns its link, or NULL. */

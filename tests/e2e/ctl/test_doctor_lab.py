@@ -79,7 +79,7 @@ class Verdicts(unittest.TestCase):
                       "security": {"read_token": str(token)}}  # fmt: skip
             job = harness.write_whole(folder / "job.yaml", json.dumps(config))
             env = {**os.environ, **harness.worker_env(), "REDUCTION_CONFIG": str(job), "WORLD_SIZE": str(RANKS),
-                   "REDUCTION_MODE": "direct", "ELEMENTS": str(elements)}  # fmt: skip
+                   "REDUCTION_MODE": "direct", "REDUCTION_RUN": "lab", "ELEMENTS": str(elements)}  # fmt: skip
             for rank in range(RANKS):
                 with open(folder / f"rank{rank}.log", "w", encoding="utf-8") as log:
                     lab.popen(REDUCERS + rank, ["/usr/bin/python3", "-c", RANK], stderr=log,

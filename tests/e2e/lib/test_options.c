@@ -27,7 +27,7 @@ static const struct {
     {"defaults", ACCEPTED},
     {"torchrun", {"RANK=3", "WORLD_SIZE=4"}, ACCEPTED},
     {"ranks that nothing tells from those of another training",
-     {NODE_OF_TWO, "REDUCTION_JOB="},
+     {NODE_OF_TWO, "REDUCTION_RUN="},
      .code = REDUCTION_ECONFIG,
      .says = "Set REDUCTION_RUN to the same text on all its ranks"},
     {"MPICH and Intel MPI",
@@ -190,7 +190,8 @@ static bool run(size_t i)
 
 	for (size_t k = 0; k < sizeof cleared / sizeof *cleared; k++)
 		unsetenv(cleared[k]);
-	setenv("REDUCTION_JOB", "default", 1); /* else several ranks are refused */
+	setenv("REDUCTION_JOB", "default", 1);
+	setenv("REDUCTION_RUN", "options", 1); /* else several ranks are refused */
 	for (size_t k = 0; k < sizeof rows[i].env / sizeof *rows[i].env && rows[i].env[k]; k++)
 		putenv((char *)rows[i].env[k]);
 	opt.job = rows[i].job;

@@ -131,7 +131,7 @@ class Worker(unittest.TestCase):
 
     def peer(self, cluster, priorities=2):
         client = wire.Client(cluster.connect(0))
-        client.join(rank=1, world_size=2, chunk_bytes=8192, window=32, priorities=priorities,
+        client.join(rank=1, world_size=2, run="test", chunk_bytes=8192, window=32, priorities=priorities,
                     config_digest=self.digest(priorities))  # fmt: skip
         return client
 

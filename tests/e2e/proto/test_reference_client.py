@@ -32,7 +32,7 @@ class Reference(unittest.TestCase):
     def start(self, c, rounds, gates=(), settings=None, config=None):
         """Starts two ranks of each kind. settings: of the reference client."""
         common = {"rounds": rounds, "gates": list(gates)}
-        full = {**common, "job": "test", "chunk_bytes": KIB16, "grpc": c.transport == "grpc",
+        full = {**common, "job": "test", "run": "test", "chunk_bytes": KIB16, "grpc": c.transport == "grpc",
                 "reducers": [(f"r{i}", c.address(i), c.lanes) for i in range(len(c.reducers))],
                 **(settings or {})}  # fmt: skip
         procs = []

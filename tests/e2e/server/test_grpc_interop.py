@@ -59,7 +59,7 @@ class Interop(unittest.TestCase):
                 procs.append(c.start_worker(rank, world, [*WORKER[:-1], str(count)], config=config))
             for rank in range(len(ours), world):
                 argv = [harness.PYTHON, "-c", CLIENT, c.address(0), "test", rank, world, count]
-                procs.append(c.start(f"python client {rank}", argv))
+                procs.append(c.start(f"python client {rank}", argv, {"REDUCTION_RUN": "test"}))
             for p in procs:
                 self.assertEqual(p.wait(30), 0, p.report())
             parts = [numpy.random.default_rng(r).integers(-1000, 1000, count) for r in range(world)]

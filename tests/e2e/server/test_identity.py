@@ -26,7 +26,7 @@ def value(number):
 
 def torchrun(run, **more):
     """Returns the variables of torchrun that identify a run."""
-    return {"TORCHELASTIC_RUN_ID": run, "MASTER_ADDR": "node0", "MASTER_PORT": 29500, **more}
+    return {"REDUCTION_RUN": "", "TORCHELASTIC_RUN_ID": run, "MASTER_ADDR": "node0", "MASTER_PORT": 29500, **more}
 
 
 class Identity(unittest.TestCase):
@@ -53,13 +53,13 @@ class Identity(unittest.TestCase):
         arrived()
         stranger = cluster.start_worker(1, 2, value(100), env={**torchrun("two"), **env})
         self.check_refused(
-            stranger, f"rank 1 (pid {stranger.pid} on ", " has run torchrun:two@node0", f"rank 0 (pid {first.pid} on ",
-            " has run torchrun:one@node0. Give each training its own job.name",
+            stranger, f"rank 1 (pid {stranger.pid} on ", " has run torchrun:two@node0:29500", f"rank 0 (pid {first.pid} on ",
+            " has run torchrun:one@node0:29500. Give each training its own job.name",
         )  # fmt: skip
-        nameless = cluster.start_worker(1, 2, value(100), env=env)
-        self.check_refused(nameless, f"rank 1 (pid {nameless.pid} on ", " has no run, ")
-        # the port may change at an elastic restart
-        second = cluster.start_worker(1, 2, value(2), env={**torchrun("one", MASTER_PORT=1), **env})
+        # people repeat the id of a tutorial, at another port
+        tutorial = cluster.start_worker(1, 2, value(100), env={**torchrun("one", MASTER_PORT=1), **env})
+        self.check_refused(tutorial, " has run torchrun:one@node0:1, ")
+        second = cluster.start_worker(1, 2, value(2), env={**torchrun("one"), **env})
         self.check_sum([first, second], 3.0)
         self.assertEqual(cluster.wait_all([first, second]), [0, 0])
 
@@ -89,20 +89,30 @@ class Identity(unittest.TestCase):
             self.check_sum(one, 2.0)
             self.check_sum(two, 200.0)
             for run in ("one", "two"):
-                name = rf"torchrun-{run}-node0-[0-9a-f]{{8}}"
-                c.reducers[0].wait_text(rf"job-started job={name} .*run=torchrun:{run}@node0")
-            alone = c.start_worker(0, 1, value(5), config=config)
+                name = rf"torchrun-{run}-node0-29500-[0-9a-f]{{8}}"
+                c.reducers[0].wait_text(rf"job-started job={name} .*run=torchrun:{run}@node0:29500")
+            alone = c.start_worker(0, 1, value(5), env={"REDUCTION_RUN": ""}, config=config)
             self.check_sum([alone], 5.0)
             c.reducers[0].wait_text("job-started job=default .*run=\"\" ")
 
-    def test_ranks_without_anything_in_common(self):
-        """Nothing tells such ranks from those of another start."""
+    def test_two_spellings_of_the_master(self):
+        """Without a name for the job its ranks wait in two jobs, and each reads where the others are."""
         with harness.Cluster(config={"job": {"name": ""}}) as c:
-            for rank in c.start_workers(2, value(5)):
-                said = rank.said("open")
-                self.assertEqual(said["error"], "ConfigError")
-                self.assertIn("nothing tells this training of 2 ranks from another one", said["message"])
-                self.assertIn("Set REDUCTION_RUN to the same text on all its ranks", said["message"])
+            ranks = [c.start_worker(r, 2, value(1), env=torchrun("one", MASTER_ADDR=address))
+                     for r, address in enumerate(("node0", "node0.example.com"))]  # fmt: skip
+            for rank, other in zip(ranks, reversed(ranks)):
+                rank.wait_text(rf"it says: rank \d \(pid {other.pid} on .*write MASTER_ADDR in one way on all nodes")
+                rank.kill()
+
+    def test_ranks_without_anything_in_common(self):
+        """Nothing tells such ranks from those of another start, whether the job has a name or not."""
+        for name in "", "test":
+            with self.subTest(name), harness.Cluster(config={"job": {"name": name}}) as c:
+                for rank in c.start_workers(2, value(5), env={"REDUCTION_RUN": ""}):
+                    said = rank.said("open")
+                    self.assertEqual(said["error"], "ConfigError")
+                    self.assertIn("nothing tells this start of 2 ranks from another one", said["message"])
+                    self.assertIn("Set REDUCTION_RUN to the same text on all its ranks", said["message"])
 
     def test_a_newer_generation_without_a_run_ends_nothing(self):
         """One process by hand, while a job of its name runs."""
@@ -110,8 +120,8 @@ class Identity(unittest.TestCase):
             running = c.start_workers(2, value(1))
             for rank in running:
                 self.assertEqual(rank.said("open")["error"], None)
-            other = c.start_worker(0, 1, value(100), env={"REDUCTION_GENERATION": 1})
-            self.assertIn("and no run tells that it is the same training", other.said("open")["message"])
+            other = c.start_worker(0, 1, value(100), env={"REDUCTION_GENERATION": 1, "REDUCTION_RUN": ""})
+            self.check_refused(other, "rank 0 (pid ", " has no run, ", " has run test. Give each")
             for rank in running:
                 rank.tell()
             for rank in running:
@@ -156,7 +166,7 @@ class Identity(unittest.TestCase):
             address = c.reducers[0].wait_text(r"\bgrpc-ready\b.*?address=(\S+)").group(1)
             ctl = c.start("reductionctl", [harness.binary("reductionctl"), "status", address])
             self.assertEqual(ctl.wait(), 0, ctl.report())
-            self.assertIn("\n  run torchrun:one@node0\n", ctl.out)
+            self.assertIn("\n  run torchrun:one@node0:29500\n", ctl.out)
             self.check_sum(ranks, 2.0)
 
 

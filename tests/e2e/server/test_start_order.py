@@ -73,7 +73,7 @@ class StartOrder(unittest.TestCase):
             refused = c.start_worker(1, 2, WORKER, config={"job": {"checksum": True}})
             self.assertIn("job.checksum true and false", refused.said("end")["message"])
             said = (c.reducers[0].wait_text(r"^(\S+)Z +\w+ +connection-refused .*configured differently"),
-                    first.wait_text(r"^(\S+)Z +warn +waiting job=test .*; it refused a rank: ranks 1 and 0 of job test "
+                    first.wait_text(r"^(\S+)Z +warn +waiting job=test .*; it says: ranks 1 and 0 of job test "
                                     r"are configured differently: .*; waiting for \d+ s"))
             before, after = (datetime.datetime.fromisoformat(match[1]) for match in said)
             self.assertLess((after - before).total_seconds(), 2.5)

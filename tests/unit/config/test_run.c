@@ -5,6 +5,7 @@
 #include <check.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define TORCHRUN "RANK=1", "WORLD_SIZE=2", "MASTER_PORT=29500"
 #define OPENMPI  "OMPI_COMM_WORLD_RANK=1", "OMPI_COMM_WORLD_SIZE=2", "PMIX_NAMESPACE=444661761"
@@ -17,10 +18,10 @@ static const struct {
 	const char *run;
 } rows[] = {
     {{NULL}, ""},
-    {{TORCHRUN, "MASTER_ADDR=node0", "TORCHELASTIC_RUN_ID=abc"}, "torchrun:abc@node0"},
+    {{TORCHRUN, "MASTER_ADDR=node0", "TORCHELASTIC_RUN_ID=abc"}, "torchrun:abc@node0:29500"},
     {{TORCHRUN, "TORCHELASTIC_RUN_ID=abc"}, "torchrun:abc"},
     /* the ranks of one machine may know it as localhost, those of others by its name */
-    {{TORCHRUN, "MASTER_ADDR=localhost", "TORCHELASTIC_RUN_ID=abc"}, "torchrun:abc@here"},
+    {{TORCHRUN, "MASTER_ADDR=localhost", "TORCHELASTIC_RUN_ID=abc"}, "torchrun:abc@here:29500"},
     {{TORCHRUN, "MASTER_ADDR=127.0.0.1", "TORCHELASTIC_RUN_ID=none"}, "master:here:29500"},
     {{TORCHRUN, "MASTER_ADDR=::1"}, "master:here:29500"},
     {{TORCHRUN, "MASTER_ADDR=0.0.0.0"}, "master:here:29500"},
@@ -57,22 +58,73 @@ static const struct {
     {{"JOB_COMPLETION_INDEX=12"}, ""},
 };
 
-static void detect(char ret[static RS_RUN_MAX], const char *const *env)
+static void detect(char ret[static RS_RUN_MAX], const char *const *env, const char *space)
 {
 	struct rs_launch launch;
 	struct rs_err e = {0};
 
 	ck_assert_msg(rs_launch_detect(&launch, fake_getenv, (void *)env, &e) == RS_OK, "%s", e.msg);
 	memset(ret, 'x', RS_RUN_MAX);
-	rs_run_detect(ret, &launch, "here", fake_getenv, (void *)env);
+	rs_run_detect(ret, &launch, &(struct rs_run_place){"here", space}, fake_getenv, (void *)env);
 }
 
 START_TEST(launchers_name_the_run)
 {
 	char run[RS_RUN_MAX];
 
-	detect(run, rows[_i].env);
+	detect(run, rows[_i].env, "");
 	ck_assert_str_eq(run, rows[_i].run);
+}
+END_TEST
+
+/* Two namespaces of Kubernetes may have objects of equal names. */
+static const struct {
+	const char *env[6];
+	const char *run;
+} spaces[] = {
+    {{TORCHRUN, "MASTER_ADDR=train-master-0"}, "master:train-master-0:29500/team-a"},
+    {{TORCHRUN, "MASTER_ADDR=node0", "TORCHELASTIC_RUN_ID=abc"}, "torchrun:abc@node0:29500/team-a"},
+    {{"JOB_COMPLETION_INDEX=12", "HOSTNAME=train-12"}, "kubernetes:train/team-a"},
+    {{"PMI_JOBID=5"}, "pmi:5/team-a"},
+    {{NULL}, ""},
+};
+
+START_TEST(a_namespace_is_part_of_the_run)
+{
+	char run[RS_RUN_MAX];
+
+	detect(run, spaces[_i].env, "team-a");
+	ck_assert_str_eq(run, spaces[_i].run);
+}
+END_TEST
+
+/* POD_NAMESPACE, what the file says (NULL: there is none), and the namespace. */
+static const struct {
+	const char *variable, *file, *space;
+} found[] = {
+    {NULL, NULL, ""},
+    {NULL, "team-a", "team-a"},
+    {NULL, "team-a\n", "team-a"},
+    {"POD_NAMESPACE=team-b", "team-a", "team-b"},
+    {NULL, "", ""},
+    {"POD_NAMESPACE=" LONG, NULL, ""}, /* it does not fit */
+};
+
+START_TEST(the_namespace_is_found)
+{
+	const char *const env[] = {found[_i].variable, NULL};
+	char path[] = "/tmp/reduction-namespace-XXXXXX", space[64];
+	int fd = mkstemp(path);
+
+	ck_assert_int_ge(fd, 0);
+	if (found[_i].file)
+		ck_assert_int_eq(write(fd, found[_i].file, strlen(found[_i].file)), (ssize_t)strlen(found[_i].file));
+	close(fd);
+	if (!found[_i].file)
+		unlink(path);
+	rs_run_namespace(space, sizeof space, path, fake_getenv, (void *)env);
+	unlink(path);
+	ck_assert_str_eq(space, found[_i].space);
 }
 END_TEST
 
@@ -84,8 +136,8 @@ START_TEST(long_ids_stay_apart)
 	char run[2][RS_RUN_MAX];
 	struct rs_err e;
 
-	detect(run[0], a);
-	detect(run[1], b);
+	detect(run[0], a, "");
+	detect(run[1], b, "");
 	ck_assert_str_ne(run[0], run[1]);
 	ck_assert_int_eq(strncmp(run[0], "vertex:" LONG, strlen("vertex:" LONG)), 0);
 	ck_assert_int_eq(rs_run_check(run[0], "run", &e), RS_OK);
@@ -99,7 +151,7 @@ START_TEST(the_environment_of_the_process_is_the_default)
 
 	clearenv();
 	setenv("SLURM_JOB_ID", "5", 1);
-	rs_run_detect(run, &launch, "here", NULL, NULL);
+	rs_run_detect(run, &launch, &(struct rs_run_place){"here", ""}, NULL, NULL);
 	ck_assert_str_eq(run, "slurm:5");
 }
 END_TEST
@@ -166,6 +218,8 @@ int main(void)
 	int failed;
 
 	tcase_add_loop_test(tc, launchers_name_the_run, 0, COUNT(rows));
+	tcase_add_loop_test(tc, a_namespace_is_part_of_the_run, 0, sizeof spaces / sizeof spaces[0]);
+	tcase_add_loop_test(tc, the_namespace_is_found, 0, sizeof found / sizeof found[0]);
 	tcase_add_test(tc, long_ids_stay_apart);
 	tcase_add_test(tc, the_environment_of_the_process_is_the_default);
 	tcase_add_loop_test(tc, given_runs_are_checked, 0, COUNT(given));

@@ -278,6 +278,8 @@ START_TEST(a_rank_of_another_run_is_refused)
 	fr_refused(&w, &h, RS_EMISMATCH, false, "two trainings use the job name train");
 	/* a newer generation of another run does not end this one; but a restart may have changed the run */
 	h.generation += 2;
+	fr_refused(&w, &h, RS_EMISMATCH, false, "two trainings use the job name train");
+	strcpy(h.run, "slurm:2");
 	fr_refused(&w, &h, RS_EMISMATCH, true, "two trainings use the job name train");
 	ck_assert_uint_eq(w.n[REGISTRY_ABORT], 0);
 	registry_failed(w.r, id, &(struct rs_err){.code = RS_EPEER, .msg = "rank 0 was lost: reset"}, NULL);

@@ -3,6 +3,7 @@
 #include "tests/unit/fake_registry.h"
 
 #include <check.h>
+#include <stdio.h>
 #include <string.h>
 
 static const char taken[] = "rank 1 of job train is already taken by process 1 on b, and process 1 on c wants it too";
@@ -125,6 +126,49 @@ START_TEST(a_job_uses_what_all_ranks_and_the_reducer_have)
 }
 END_TEST
 
+/* The runs of the two jobs in which rank 0 and another rank wait, the other rank, and whether the reducer says so. */
+static const struct {
+	const char *first, *second;
+	unsigned rank;
+	bool says;
+} spellings[] = {
+    {"master:node0:29500", "master:node0.example.com:29500", 1, true},
+    {"master:node0:29500/team", "master:10.0.0.1:29500/team", 1, true},
+    {"torchrun:9@node0:29500", "torchrun:9@::1:29500", 1, true},
+    {"master:node0:29500", "master:node1:29501", 1, false},
+    {"torchrun:9@node0:29500", "torchrun:10@node1:29500", 1, false},
+    {"torchrun:9@node0:29500", "master:node1:29500", 1, false},
+    {"slurm:7", "slurm:8", 1, false},
+    {"master:node0:29500", "master:node1:29500", 0, false}, /* two trainings that start */
+};
+
+START_TEST(two_spellings_of_the_master_are_told)
+{
+	struct control_hello a = fr_hello(0, 0), b = fr_hello(spellings[_i].rank, 0);
+	struct control_waiting got;
+	struct fr_world w;
+	struct rs_err e;
+	char want[600];
+
+	fr_open(&w, 2, 8, UINT64_MAX);
+	strcpy(a.job, "first");
+	strcpy(b.job, "second");
+	strcpy(a.run, spellings[_i].first);
+	strcpy(b.run, spellings[_i].second);
+	fr_admit(&w, &a);
+	fr_admit(&w, &b);
+	registry_tick(w.r);
+	ck_assert_str_eq(w.name, "first"); /* the oldest job is the last in the list */
+	ck_assert_int_eq(control_unpack_waiting(w.frame + FRAME_HEADER, w.last.frame_len - FRAME_HEADER, &got, &e), 0);
+	snprintf(want, sizeof want,
+		 "rank 1 (%s) waits in job second with run %s, and here the run is %s. If it is one training, write "
+		 "MASTER_ADDR in one way on all nodes, or set REDUCTION_RUN to the same text on all ranks",
+		 b.label, b.run, a.run);
+	ck_assert_str_eq(got.refused, spellings[_i].says ? want : "");
+	fr_close(&w);
+}
+END_TEST
+
 /* Many processes at once: one that is forgotten is asked for again. */
 START_TEST(a_forgotten_process_is_asked_for_again)
 {
@@ -187,6 +231,7 @@ int main(void)
 	tcase_add_loop_test(tc, a_place_is_refused_for_good_if_its_rank_lives, 0, 3);
 	tcase_add_loop_test(tc, a_job_uses_what_all_ranks_and_the_reducer_have, 0,
 			    sizeof features / sizeof features[0]);
+	tcase_add_loop_test(tc, two_spellings_of_the_master_are_told, 0, sizeof spellings / sizeof spellings[0]);
 	tcase_add_test(tc, a_process_replaces_one_that_has_died);
 	tcase_add_test(tc, a_forgotten_process_is_asked_for_again);
 	tcase_add_loop_test(tc, another_world_size_is_refused_while_the_job_runs, 0, 3);

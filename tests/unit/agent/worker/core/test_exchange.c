@@ -150,7 +150,7 @@ static const struct {
 	const char *says, *refuses;
 } absent[] = {
     {3, 4, {2}, 1, "reducer r1: rank 2 of 4 has not joined job unit within 1500 ms", NULL},
-    {3, 4, {2}, 1, "rank 2 of 4 has not joined job unit; it refused a rank: no; gave up after 1500 ms", "no"},
+    {3, 4, {2}, 1, "rank 2 of 4 has not joined job unit; it says: no; gave up after 1500 ms", "no"},
     {2, 4, {2, 3}, 2, "reducer r1: ranks 2 and 3 of 4 have not joined job unit within 1500 ms", NULL},
     {1, 4, {1, 2, 3}, 3, "reducer r1: ranks 1, 2 and 3 of 4 have not", NULL},
     {1, 20, {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16}, 16, ", 15, 16 and 3 more of 20 have not", NULL},
@@ -202,7 +202,7 @@ START_TEST(waiting_is_reported)
 	}
 	ck_assert_uint_eq(f.waits, sizeof at_s / sizeof at_s[0] + 1);
 	ck_assert_str_eq(f.wait,
-			 "reducer r1: rank 2 of 4 has not joined job unit; it refused a rank: rank 2 has another "
+			 "reducer r1: rank 2 of 4 has not joined job unit; it says: rank 2 has another "
 			 "run; waiting for 216 s");
 	reducers_close(&f);
 }
