@@ -174,11 +174,6 @@ def worker_env():
     }
 
 
-def uses_torch_distributed(argv):
-    """Whether this program gets the identity of its training from the store of torch.distributed."""
-    return any(word in str(arg) for arg in argv for word in ("distributed", "worker_torch", "reduction.torch"))
-
-
 class Proc:
     """A started process, with all its output. `out` and `err` are the text so far; `code` is the exit status after
     a wait, negative if a signal ended it."""
@@ -510,7 +505,8 @@ class Cluster:
             "LOCAL_WORLD_SIZE": world_size - node * local if node == nodes - 1 else local,
             **reach(self.socket_path(node) if self.agents else "direct"),
             "REDUCTION_CONFIG": self.write_config(f"worker{len(self._procs)}.yaml", config),
-            **({} if uses_torch_distributed(argv) else {"REDUCTION_RUN": "test"}),
+            # these programs get the identity of their training from the store of torch.distributed
+            **({} if any("worker_torch" in str(arg) for arg in argv) else {"REDUCTION_RUN": "test"}),
         }
         full.update(worker_env())
         full.update(env or {})
