@@ -19,7 +19,8 @@ def xxh(data, seed=0):
     return xxhash.xxh3_64_intdigest(data, seed)
 
 def frame(kind, payload=b"", priority=0, chunk=0, count=0, ack=0):
-    head = HEAD.pack(b"RS", 1, kind, 0, priority, FLOAT32, SUM, len(payload), chunk, 0, count, ack, 0, 0, CHUNK, 0, 0, 0)
+    head = HEAD.pack(b"RS", 1, kind, 0, priority, FLOAT32, SUM, len(payload), chunk, 0, count, ack, 0, 0, CHUNK,
+                     0, 0, 0)
     return pb.Piece(data=head[:60] + struct.pack("<I", xxh(head[:60]) & 0xFFFFFFFF) + payload)
 
 def digest():  # not deterministic, no checksums, chunk bytes, window, priorities, reducers; r0 with 1 lane, 64 shards

@@ -124,8 +124,8 @@ static void name_rank(char *buf, size_t size, unsigned rank, const char *label)
 
 /* Checks that the ranks of a job that has not ended belong to the run of this HELLO. The job may be the same training
  * before a restart that changed its run, so the worker may retry: if it has a run and its generation is newer, or as
- * long as no rank of the job has shown that it is alive. A job that only gathers ends if the HELLO comes from a job that runs on other
- * reducers and returns to this one. */
+ * long as no rank of the job has shown that it is alive. A job that only gathers ends if the HELLO comes from a job
+ * that runs on other reducers and returns to this one. */
 static int check_run(struct registry *r, struct job *j, const struct control_hello *h, struct control_refused *no)
 {
 	char mine[CONTROL_LABEL], theirs[CONTROL_LABEL];

@@ -48,11 +48,12 @@ bool registry_find_spelling(const struct registry *r, const struct job *j, char 
 			continue;
 		while (!o->members[there].lanes)
 			there++;
-		snprintf(buf, size,
-			 "rank %u%s%.60s%s waits in job %s with run %s, and here the run is %s. If it is one training, "
-			 "write MASTER_ADDR in one way on all nodes, or set REDUCTION_RUN to the same text on all ranks",
-			 there, o->members[there].label[0] ? " (" : "", o->members[there].label,
-			 o->members[there].label[0] ? ")" : "", other->job, other->run, mine->run);
+		snprintf(
+		    buf, size,
+		    "rank %u%s%.60s%s waits in job %s with run %s, and here the run is %s. If it is one training, "
+		    "write MASTER_ADDR in one way on all nodes, or set REDUCTION_RUN to the same text on all ranks",
+		    there, o->members[there].label[0] ? " (" : "", o->members[there].label,
+		    o->members[there].label[0] ? ")" : "", other->job, other->run, mine->run);
 		return true;
 	}
 	return false;

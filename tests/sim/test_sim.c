@@ -119,11 +119,13 @@ static const char usage[] = "usage: test_sim [--seeds N | --seconds S] [--first 
 
 int main(int argc, char **argv)
 {
-	static const struct option longs[] = {
-	    {"seeds", required_argument, NULL, 'n'}, {"seconds", required_argument, NULL, 's'},
-	    {"first", required_argument, NULL, 'f'}, {"trace", no_argument, NULL, 't'},
-	    {"namesakes", no_argument, NULL, 'm'},
-	    {"help", no_argument, NULL, 'h'},        {0}};
+	static const struct option longs[] = {{"seeds", required_argument, NULL, 'n'},
+					      {"seconds", required_argument, NULL, 's'},
+					      {"first", required_argument, NULL, 'f'},
+					      {"trace", no_argument, NULL, 't'},
+					      {"namesakes", no_argument, NULL, 'm'},
+					      {"help", no_argument, NULL, 'h'},
+					      {0}};
 	struct options o = {.first = 1, .seconds = 60};
 	struct rs_config base;
 	struct sim_setup setup = {.base = &base};

@@ -335,7 +335,8 @@ static int open_resolve_job(struct opening *o, struct rs_err *e)
 		return rs_fail(
 		    e, RS_ECONFIG,
 		    "nothing tells this start of %u ranks from another one: there is no id of a launcher, and the "
-		    "name of a job does not tell two starts apart. Set REDUCTION_RUN to the same text on all its ranks, "
+		    "name of a job does not tell two starts apart. Set REDUCTION_RUN to the same text on all its "
+		    "ranks, "
 		    "another one for each start",
 		    o->to.world_size);
 	if (!job && !o->cfg->job.name[0] && o->to.run[0]) {

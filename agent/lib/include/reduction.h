@@ -109,8 +109,8 @@ typedef struct reduction_options {
 				a run "default" */
 	const char *run;     /* identity of this training: up to 127 printable characters, equal on all its ranks and
 				different from that of every other training. Reducers and agents refuse a rank of another
-				run, and opening fails if there is none and several ranks. REDUCTION_RUN; then from torchrun,
-				Slurm, Open MPI, ... */
+				run, and opening fails if there is none and several ranks. REDUCTION_RUN; then from
+				torchrun,     Slurm, Open MPI, ... */
 	reduction_mode mode; /* REDUCTION_MODE (auto, agent, node or direct) */
 	const char *agent_socket; /* path of the agent's socket; REDUCTION_AGENT; then agent.socket of the file. Invalid
 				     together with the modes NODE and DIRECT */

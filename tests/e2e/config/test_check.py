@@ -93,7 +93,8 @@ class Server(Check):
          ["FILE:1:18: server.listen: cannot listen on [fe80::1]:7604: it is link-local: add the network card of this "
           "machine, as in [fe80::1%eth0]:7604"], True),
         ("card that is not there", "server: {listen: '[fe80::1%none0]:0', insecure: true}\n", [],
-         ["FILE:1:18: server.listen: cannot listen on [fe80::1%none0]:0: this machine has no network card of that name"],
+         ["FILE:1:18: server.listen: cannot listen on [fe80::1%none0]:0: "
+          "this machine has no network card of that name"],
          True),
         ("address of another machine", "server: {listen: 192.0.2.7:0, insecure: true}\n", [],
          ["FILE:1:18: server.listen: cannot listen on 192.0.2.7:0: Cannot assign requested address"], True),

@@ -233,7 +233,8 @@ class Upgrade(unittest.TestCase):
     def start_ranks(self):
         procs = []
         for rank in (0, 1):
-            env = {"RANK": str(rank), "WORLD_SIZE": "2", "REDUCTION_RUN": "packages", "REDUCTION_MODE": "direct", "PYTHONPATH": LIB,
+            env = {"RANK": str(rank), "WORLD_SIZE": "2", "REDUCTION_RUN": "packages",
+                   "REDUCTION_MODE": "direct", "PYTHONPATH": LIB,
                    "REDUCTION_CONFIG": "/etc/reduction/reduction.yaml", "OMP_NUM_THREADS": "1"}
             p = harness.Proc(f"rank {rank}", self.m.enter(harness.PYTHON, "-c", SUMS), env)
             self.addCleanup(p.kill)

@@ -111,7 +111,8 @@ class Path(unittest.TestCase):
                     self.assertRegex(ends[1]["message"], "rank 0: " + silent % address + small)
                 else:  # whoever is first
                     self.assertRegex(ends[0]["message"], f"({heard % address}|{silent % address})" + small)
-                    self.assertRegex(ends[1]["message"], r"rank 0 \(.*\) was lost: nothing was heard from it for 5.0 s; "
+                    self.assertRegex(ends[1]["message"],
+                                     r"rank 0 \(.*\) was lost: nothing was heard from it for 5.0 s; "
                                      r"only small messages have come from it: if it runs, check the MTU|"
                                      rf"rank 0: ({heard % address}|{silent % address}){small}")  # fmt: skip
 

@@ -271,7 +271,8 @@ class PowerOff(unittest.TestCase):
                 c.agents[node].wait_text("listening")
 
             def start(node):
-                env = harness.reach(c.socket_path(node) if agents else "direct") | {"REDUCTION_CONFIG": path, "REDUCTION_RUN": "loss"}
+                env = harness.reach(c.socket_path(node) if agents else "direct")
+                env |= {"REDUCTION_CONFIG": path, "REDUCTION_RUN": "loss"}
                 return c.start(f"rank on node {node}", inside(2 + node) + RANK, harness.worker_env() | env)
 
             yield lab, c, Job(self, per_node, start)

@@ -53,7 +53,8 @@ class Identity(unittest.TestCase):
         arrived()
         stranger = cluster.start_worker(1, 2, value(100), env={**torchrun("two"), **env})
         self.check_refused(
-            stranger, f"rank 1 (pid {stranger.pid} on ", " has run torchrun:two@node0:29500", f"rank 0 (pid {first.pid} on ",
+            stranger, f"rank 1 (pid {stranger.pid} on ", " has run torchrun:two@node0:29500",
+            f"rank 0 (pid {first.pid} on ",
             " has run torchrun:one@node0:29500. Give each training its own job.name",
         )  # fmt: skip
         # people repeat the id of a tutorial, at another port

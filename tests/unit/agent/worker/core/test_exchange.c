@@ -201,9 +201,8 @@ START_TEST(waiting_is_reported)
 		reducers_advance(&f, 1);
 	}
 	ck_assert_uint_eq(f.waits, sizeof at_s / sizeof at_s[0] + 1);
-	ck_assert_str_eq(f.wait,
-			 "reducer r1: rank 2 of 4 has not joined job unit; it says: rank 2 has another "
-			 "run; waiting for 216 s");
+	ck_assert_str_eq(f.wait, "reducer r1: rank 2 of 4 has not joined job unit; it says: rank 2 has another "
+				 "run; waiting for 216 s");
 	reducers_close(&f);
 }
 END_TEST
