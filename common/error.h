@@ -35,11 +35,19 @@ enum rs_code {
 #undef RS_CODE_ENUM
 };
 
+/* How a peer was lost. A process that ends closes its connections. */
+enum rs_loss {
+	RS_LOSS_OTHER,
+	RS_LOSS_SILENT, /* bytes do not come through any more */
+	RS_LOSS_RESET,  /* the connection was reset */
+};
+
 /* What an error is about, as data. Decisions read this, and sentences are for people. Ranks and reducers count from 1,
  * in the order of the job and of its configuration; 0: none. */
 struct rs_cause {
 	int code; /* enum rs_code. RS_EPEER with a rank: it was lost; with a reducer: that was lost */
 	unsigned rank, reducer;
+	enum rs_loss loss; /* how it was lost */
 };
 
 /* An error: its code and its sentence. */

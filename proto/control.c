@@ -120,6 +120,7 @@ static Reduction__V1__Cause pack_cause(const struct rs_cause *c)
 	m.code = c->code;
 	m.rank = c->rank;
 	m.reducer = c->reducer;
+	m.loss = c->loss;
 	return m;
 }
 
@@ -147,7 +148,7 @@ uint32_t control_pack_view(uint8_t *out, const struct control_view *v)
 	m.why = (char *)v->why;
 	m.reported = v->reported;
 	m.lost_id = (char *)v->lost_id;
-	if (v->reported)
+	if (v->reported || v->cause.loss)
 		m.cause = &cause;
 	m.features = v->features;
 	return (uint32_t)reduction__v1__view__pack(&m, out);
@@ -338,7 +339,9 @@ static struct rs_cause cause_of_sentence(int code, const char *sentence)
 	unsigned rank;
 
 	if (strstr(sentence, " was lost") && sscanf(sentence, "rank %u", &rank) == 1 && rank < UINT16_MAX)
-		c = (struct rs_cause){.code = RS_EPEER, .rank = 1 + rank};
+		c = (struct rs_cause){.code = RS_EPEER,
+				      .rank = 1 + rank,
+				      .loss = strstr(sentence, "nothing was heard") ? RS_LOSS_SILENT : RS_LOSS_OTHER};
 	return c;
 }
 
@@ -346,7 +349,10 @@ static struct rs_cause take_cause(const Reduction__V1__Cause *m, int code, const
 {
 	if (!m)
 		return cause_of_sentence(code, sentence);
-	return (struct rs_cause){.code = code_from_wire(m->code), .rank = m->rank, .reducer = m->reducer};
+	return (struct rs_cause){.code = code_from_wire(m->code),
+				 .rank = m->rank,
+				 .reducer = m->reducer,
+				 .loss = m->loss <= RS_LOSS_RESET ? (enum rs_loss)m->loss : RS_LOSS_OTHER};
 }
 
 int control_unpack_refused(const uint8_t *in, uint32_t len, struct control_refused *ret, struct rs_err *e)
@@ -430,7 +436,7 @@ int control_unpack_view(const uint8_t *in, uint32_t len, struct control_view *re
 		ret->reported = m->reported;
 		ret->features = m->features;
 		take_sentence(ret->why, sizeof ret->why, m->why);
-		if (m->reported)
+		if (m->reported || m->cause)
 			ret->cause = take_cause(m->cause, RS_ECUT, ret->why);
 		snprintf(ret->lost_id, sizeof ret->lost_id, "%s", m->lost_id);
 	}

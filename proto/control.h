@@ -97,7 +97,7 @@ struct control_view {
 	unsigned lost;             /* 1 + the index of the reducer whose death was learnt of last, 0: none */
 	char why[CONTROL_WHY];     /* the reason of that death */
 	struct rs_cause cause;     /* the same as data */
-	bool reported;             /* that reducer reported the reason itself */
+	bool reported;             /* that reducer reported the reason, and the cause, itself */
 	char lost_id[CONTROL_JOB]; /* its id; "": unknown */
 	uint64_t features;
 };

@@ -32,7 +32,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 PURE = (
     "malloc|calloc|realloc|free|posix_memalign",
     "mem(chr|cmp|cpy|move|set)|bcmp|explicit_bzero",
-    "str(casecmp|casestr|cat|chr|chrnul|cmp|cpy|cspn|dup|len)",
+    "str(casecmp|cat|chr|chrnul|cmp|cpy|cspn|dup|len)",
     "str(ncasecmp|ncat|ncmp|ncpy|ndup|nlen|pbrk|rchr|spn|str|tok_r)",
     "stpn?cpy",
     r"v?snprintf|(__isoc\d+_)?(v?sscanf|strto(d|f|imax|l|ll|ul|ull|umax))",

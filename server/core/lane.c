@@ -114,7 +114,7 @@ static void lane_start_stripe(struct stripe *st, const struct lane_begin *begin)
 			continue;
 		/* the rank was lost after the registry had decided to start the job */
 		rs_fail(&why, stripe_loss_code(st), "rank %u was lost while the job was starting", r);
-		stripe_fail_lost(st, r, &why);
+		stripe_fail_lost(st, r, RS_LOSS_OTHER, &why);
 		return;
 	}
 	st->running = true;
@@ -190,7 +190,7 @@ static void session_silent(struct session *s)
 					      "the filters of the path"
 					    : "");
 	if (st->running) {
-		stripe_fail_lost(st, s->rank, &why);
+		stripe_fail_lost(st, s->rank, RS_LOSS_SILENT, &why);
 		return;
 	}
 	session_queue_frame(s, FRAME_ABORT, payload, control_pack_abort(payload, &why, NULL));
@@ -287,7 +287,7 @@ void session_lost(struct session *s, const char *reason)
 		return;
 	rs_fail(&why, stripe_loss_code(st), "%s was lost: %s", stripe_rank_name(st, s->rank, name, sizeof name),
 		reason);
-	stripe_fail_lost(st, s->rank, &why);
+	stripe_fail_lost(st, s->rank, RS_LOSS_OTHER, &why);
 }
 
 bool session_closed(const struct session *s)

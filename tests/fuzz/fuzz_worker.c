@@ -385,7 +385,7 @@ static size_t take(struct world *w, unsigned link, size_t n)
 static void cut(struct world *w, unsigned link, const char *why)
 {
 	w->l[link] = (struct link){.up = false};
-	exchange_disconnected(w->x, link, why, w->now_ms);
+	exchange_disconnected(w->x, link, why, RS_LOSS_RESET, w->now_ms);
 	must(exchange_check_state(w->x) == NULL);
 }
 

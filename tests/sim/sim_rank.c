@@ -214,7 +214,7 @@ static void lose(struct conn *c, const char *why)
 
 	trace(k->sim, "%s rank %u loses connection %u: %s", k->team->job, k->index, c->id, why);
 	forget(k, c);
-	exchange_disconnected(k->x, link, why, sim_ms(k->sim));
+	exchange_disconnected(k->x, link, why, strstr(why, "reset") ? RS_LOSS_RESET : RS_LOSS_OTHER, sim_ms(k->sim));
 }
 
 /* Reads once; returns false if there is no more for now. */
@@ -358,7 +358,7 @@ static void service(struct rank *k, unsigned link)
 	case EXCHANGE_CLOSE:
 		if (c)
 			forget(k, c);
-		exchange_disconnected(k->x, link, "", sim_ms(k->sim));
+		exchange_disconnected(k->x, link, "", RS_LOSS_OTHER, sim_ms(k->sim));
 		break;
 	case EXCHANGE_NOTHING:
 		if (c && c->up)

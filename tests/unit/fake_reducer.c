@@ -144,6 +144,14 @@ void reducers_say_control(struct reducers *f, unsigned link, unsigned type, cons
 	reducers_say(f, link, &h, payload);
 }
 
+/* The tests say how a peer was lost in words. */
+static enum rs_loss how_of(const char *reason)
+{
+	if (strstr(reason, "nothing was heard") || strstr(reason, "timed out"))
+		return RS_LOSS_SILENT;
+	return strstr(reason, "connection reset") ? RS_LOSS_RESET : RS_LOSS_OTHER;
+}
+
 void reducers_say_abort(struct reducers *f, unsigned link, int code, const char *message)
 {
 	uint8_t payload[FRAME_CONTROL_MAX];
@@ -155,7 +163,7 @@ void reducers_say_abort(struct reducers *f, unsigned link, int code, const char 
 
 void reducers_say_lost(struct reducers *f, unsigned link, unsigned rank, const char *message)
 {
-	struct rs_cause cause = {.code = RS_EPEER, .rank = 1 + rank};
+	struct rs_cause cause = {.code = RS_EPEER, .rank = 1 + rank, .loss = how_of(message)};
 	uint8_t payload[FRAME_CONTROL_MAX];
 	struct rs_err why;
 
@@ -273,7 +281,7 @@ void reducers_cut(struct reducers *f, unsigned link, const char *reason)
 
 	l->up = l->greeted = l->started = false;
 	l->in.len = l->in.off = l->out.len = l->out.off = 0;
-	exchange_disconnected(f->x, link, reason, f->now_ms);
+	exchange_disconnected(f->x, link, reason, how_of(reason), f->now_ms);
 }
 
 static void start_when_complete(struct reducers *f)
@@ -461,7 +469,7 @@ static bool serve_want(struct reducers *f, unsigned link)
 		exchange_connecting(f->x, link, f->now_ms);
 		l->tries++;
 		if (l->dead) {
-			exchange_disconnected(f->x, link, "connection refused", f->now_ms);
+			exchange_disconnected(f->x, link, "connection refused", RS_LOSS_OTHER, f->now_ms);
 			return true;
 		}
 		if (l->rejects) {

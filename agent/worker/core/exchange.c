@@ -239,7 +239,7 @@ void exchange_connected(struct exchange *x, unsigned link, uint64_t now_ms)
 	l->state = LINK_HANDSHAKE;
 	l->since_ms = l->last_rx_ms = l->last_tx_ms = now_ms;
 	if (link_queue_hello(l, &e))
-		link_join_failed(l, e.msg, now_ms);
+		link_join_failed(l, e.msg, RS_LOSS_OTHER, now_ms);
 }
 
 bool exchange_wants_signal(const struct exchange *x, unsigned link)
@@ -253,7 +253,7 @@ void exchange_signal(struct exchange *x, unsigned link, const struct window_sign
 	window_signal(&x->links[link].window, s, now_ms);
 }
 
-void exchange_disconnected(struct exchange *x, unsigned link, const char *reason, uint64_t now_ms)
+void exchange_disconnected(struct exchange *x, unsigned link, const char *reason, enum rs_loss how, uint64_t now_ms)
 {
 	struct link *l = &x->links[link];
 
@@ -262,11 +262,11 @@ void exchange_disconnected(struct exchange *x, unsigned link, const char *reason
 	case LINK_CONNECTING:
 	case LINK_HANDSHAKE:
 		l->busy = false;
-		link_join_failed(l, reason, now_ms);
+		link_join_failed(l, reason, how, now_ms);
 		break;
 	case LINK_JOINED:
 	case LINK_RUNNING:
-		link_lost(l, reason, NULL, now_ms);
+		link_lost(l, &(struct loss){.why = reason, .how = how}, now_ms);
 		break;
 	case LINK_LEAVING:
 		link_retry(l, now_ms);
@@ -292,7 +292,7 @@ void exchange_rejected(struct exchange *x, unsigned link, const char *reason, ui
 		rs_fail(&e, RS_EREFUSED, "reducer %s (%s): %s", r->id, link_address(l), reason);
 		exchange_fail(x, &e, true, NULL, now_ms);
 	}
-	exchange_disconnected(x, link, reason, now_ms);
+	exchange_disconnected(x, link, reason, RS_LOSS_OTHER, now_ms);
 }
 
 unsigned exchange_recv_target(struct exchange *x, unsigned link, struct iovec iov[2])

@@ -154,9 +154,9 @@ void exchange_connecting(struct exchange *x, unsigned link, uint64_t now_ms);
 void exchange_bind(struct exchange *x, unsigned link, const uint8_t *binding, size_t len);
 /* The link's connection is established. */
 void exchange_connected(struct exchange *x, unsigned link, uint64_t now_ms);
-/* The link's connection is closed or could not be made. `reason` says why ("connection reset by peer"); it is ignored
- * if the exchange wanted the connection closed. */
-void exchange_disconnected(struct exchange *x, unsigned link, const char *reason, uint64_t now_ms);
+/* The link's connection is closed or could not be made. `reason` says why ("connection reset by peer"), and `how` the
+ * same as data; they are ignored if the exchange wanted the connection closed. */
+void exchange_disconnected(struct exchange *x, unsigned link, const char *reason, enum rs_loss how, uint64_t now_ms);
 /* As exchange_disconnected, for a reducer that has answered with something that no further attempt changes, such as a
  * certificate for another name. While the ranks join, this ends the exchange. */
 void exchange_rejected(struct exchange *x, unsigned link, const char *reason, uint64_t now_ms);

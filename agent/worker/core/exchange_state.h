@@ -11,6 +11,14 @@
 struct link;
 struct outgoing;
 
+/* The news that a reducer is lost. */
+struct loss {
+	const char *why;                 /* for people */
+	enum rs_loss how;                /* without `reported`: how this rank lost it */
+	const struct rs_cause *reported; /* the cause that the reducer has given itself; NULL: none */
+	bool narrow;                     /* `why` says that only small messages pass */
+};
+
 /* How a reducer was lost. */
 struct reducer_loss {
 	uint64_t report; /* the reducer itself reported the loss of a rank: the number of that report, from 1; 0: it did

@@ -166,11 +166,6 @@ bool degraded_text(const struct exchange *x, uint64_t now_ms, char *buf, size_t 
 	return lost > 0;
 }
 
-bool is_silence(const char *why)
-{
-	return strcasestr(why, "nothing was heard") || strcasestr(why, "timed out");
-}
-
 uint32_t unanswered_bytes(const struct exchange *x, unsigned reducer)
 {
 	uint32_t passed = x->losses[reducer].passed, largest = 0;
@@ -191,16 +186,16 @@ uint32_t unanswered_bytes(const struct exchange *x, unsigned reducer)
 	return passed < LOSS_PROOF_BYTES && largest > passed && largest >= TEXT_PACKET_BYTES ? largest : 0;
 }
 
-const char *loss_text(const struct link *l, const char *reason, char *buf, size_t size)
+const char *loss_text(const struct link *l, const struct loss *loss, char *buf, size_t size)
 {
-	uint32_t stuck = is_silence(reason) ? unanswered_bytes(l->x, l->reducer) : 0;
+	uint32_t stuck = loss->how == RS_LOSS_SILENT ? unanswered_bytes(l->x, l->reducer) : 0;
 
 	if (!stuck)
-		return reason;
+		return loss->why;
 	snprintf(buf, size,
 		 "%s; if it runs, small messages pass and large ones do not (no answer to %u bytes): check the MTU and "
 		 "the filters of the path",
-		 reason, stuck);
+		 loss->why, stuck);
 	return buf;
 }
 
@@ -223,9 +218,10 @@ static const struct link *text_find_sending(const struct exchange *x, unsigned r
 	return last;
 }
 
-bool unheard_text(const struct exchange *x, unsigned reducer, const char *reason, uint64_t now_ms, struct rs_err *e)
+bool unheard_text(const struct exchange *x, unsigned reducer, const struct rs_cause *cause, uint64_t now_ms,
+		  struct rs_err *e)
 {
-	uint32_t stuck = is_silence(reason) ? unanswered_bytes(x, reducer) : 0;
+	uint32_t stuck = cause->loss == RS_LOSS_SILENT ? unanswered_bytes(x, reducer) : 0;
 	const struct link *l = text_find_sending(x, reducer);
 
 	/* a process that runs sends heartbeats, or finds that the connection takes none */

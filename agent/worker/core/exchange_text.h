@@ -15,19 +15,18 @@ void waiting_text(const struct exchange *x, uint64_t now_ms, char *buf, size_t s
 bool degraded_text(const struct exchange *x, uint64_t now_ms, char *buf, size_t size);
 /* RS_EPEER: says for which rank the operation waits, or which chunks have no result. */
 int op_timeout_text(const struct exchange *x, const struct exchange_op *op, uint64_t now_ms, struct rs_err *e);
-/* Returns whether these words say that bytes did not come through. A process that ends closes its connections. */
-bool is_silence(const char *why);
 /* Returns the bytes of the largest message that the reducer has not answered, if it is larger than every result that
  * has come since the reducer is there and needs more than one packet. 0: there is none. */
 uint32_t unanswered_bytes(const struct exchange *x, unsigned reducer);
 /* Returns the reason for which a link was lost. If the link is silent and only its small messages were answered, the
  * reason is composed in buf and says so. */
-const char *loss_text(const struct link *l, const char *reason, char *buf, size_t size);
+const char *loss_text(const struct link *l, const struct loss *loss, char *buf, size_t size);
 /* Returns whether a reducer reports the loss of this rank, which reads that. */
 bool is_own_loss(const struct exchange *x, const struct rs_cause *cause);
-/* A reducer reports that it has lost this rank, for this reason: RS_EPEER, with what this rank knows of it. Returns
- * false, without a sentence, if the reason is not silence, large messages got through, or this process was stopped. */
-bool unheard_text(const struct exchange *x, unsigned reducer, const char *reason, uint64_t now_ms, struct rs_err *e);
+/* A reducer reports that it has lost this rank, for this cause: RS_EPEER, with what this rank knows of it. Returns
+ * false, without a sentence, if the cause is not silence, large messages got through, or this process was stopped. */
+bool unheard_text(const struct exchange *x, unsigned reducer, const struct rs_cause *cause, uint64_t now_ms,
+		  struct rs_err *e);
 /* Says for which ranks the operation of the link's last LATE waits. */
 void late_text(const struct exchange *x, const struct link *l, uint64_t now_ms, char *buf, size_t size);
 

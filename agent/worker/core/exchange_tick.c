@@ -29,13 +29,13 @@ static uint64_t exchange_tick_link(struct link *l, uint64_t now_ms)
 			return l->since_ms + detect_ms;
 		snprintf(text, sizeof text, "no answer within %u ms", detect_ms);
 		l->busy = false;
-		link_join_failed(l, text, now_ms);
+		link_join_failed(l, text, RS_LOSS_SILENT, now_ms);
 		return l->retry_ms;
 	case LINK_JOINED:
 	case LINK_RUNNING:
 		if (now_ms - l->last_rx_ms >= detect_ms) {
 			snprintf(text, sizeof text, "nothing was heard from it for %u ms", detect_ms);
-			link_lost(l, text, NULL, now_ms);
+			link_lost(l, &(struct loss){.why = text, .how = RS_LOSS_SILENT}, now_ms);
 			return l->x->retaining ? l->retry_ms : UINT64_MAX;
 		}
 		if (now_ms - l->last_tx_ms >= ping_ms) {

@@ -22,7 +22,7 @@ static void link_refused(struct link *l, int code, const char *why, struct link 
 	struct rs_err e;
 
 	if (!link_lives(l)) {
-		link_join_failed(l, why, now_ms);
+		link_join_failed(l, why, RS_LOSS_OTHER, now_ms);
 		return;
 	}
 	rs_fail(&e, code, "reducer %s (%s): %s", r->id, link_address(l), why);
@@ -139,7 +139,7 @@ static void link_on_refused(struct link *l, uint64_t now_ms)
 	}
 	l->busy = refused.code != RS_ECLOSED;
 	if (refused.retry)
-		link_join_failed(l, refused.message, now_ms);
+		link_join_failed(l, refused.message, RS_LOSS_OTHER, now_ms);
 	else
 		link_refused(l, refused.code, refused.message, l, now_ms);
 }
@@ -193,7 +193,7 @@ static void link_aborted(struct link *l, struct rs_err *why, const struct rs_cau
 	bool own_loss = is_own_loss(l->x, cause);
 	struct rs_err own;
 
-	if (own_loss && unheard_text(l->x, l->reducer, why->msg, now_ms, &own)) {
+	if (own_loss && unheard_text(l->x, l->reducer, cause, now_ms, &own)) {
 		exchange_fail_because(l->x, &own, &(struct rs_cause){.code = RS_EPEER, .reducer = 1 + l->reducer}, true,
 				      l, now_ms);
 		return;
@@ -214,7 +214,7 @@ static void link_on_abort(struct link *l, uint64_t now_ms)
 	if (control_unpack_abort(l->control_in, l->frame.payload_len, &why, &cause, &e)) {
 		link_undecoded(l, &e, now_ms);
 	} else if (l->x->retaining && (why.code == RS_ECUT || !link_lives(l))) {
-		link_lost(l, why.msg, &cause, now_ms);
+		link_lost(l, &(struct loss){.why = why.msg, .reported = &cause}, now_ms);
 	} else {
 		link_aborted(l, &why, &cause, now_ms);
 	}

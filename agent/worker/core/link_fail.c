@@ -7,33 +7,36 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-void link_lost(struct link *l, const char *reason, const struct rs_cause *reported, uint64_t now_ms)
+void link_lost(struct link *l, const struct loss *loss, uint64_t now_ms)
 {
 	struct exchange *x = l->x;
 	const struct rs_reducer *r = link_reducer(l);
+	struct loss full = *loss;
 	char text[CONTROL_MESSAGE];
 	struct rs_err e;
 
-	if (!reported)
-		reason = loss_text(l, reason, text, sizeof text);
+	if (!loss->reported)
+		full.why = loss_text(l, loss, text, sizeof text);
+	full.narrow = full.why != loss->why;
 	if (!x->retaining) {
-		rs_fail(&e, RS_EPEER, "reducer %s (%s) was lost: %s", r->id, link_address(l), reason);
+		rs_fail(&e, RS_EPEER, "reducer %s (%s) was lost: %s", r->id, link_address(l), full.why);
 		/* one that is silent may still hear why this rank leaves, and tell it to the others */
-		exchange_fail_because(x, &e, &(struct rs_cause){.code = RS_EPEER, .reducer = 1 + l->reducer}, true,
-				      l->open ? NULL : l, now_ms);
+		exchange_fail_because(
+		    x, &e, &(struct rs_cause){.code = RS_EPEER, .reducer = 1 + l->reducer, .loss = loss->how}, true,
+		    l->open ? NULL : l, now_ms);
 	} else if (!link_lives(l) || x->state == EXCHANGE_JOINING) {
 		/* no operation has started there: it may come back */
-		snprintf(l->reason, sizeof l->reason, "%s", reason);
+		snprintf(l->reason, sizeof l->reason, "%s", full.why);
 		link_retry(l, now_ms);
 	} else {
-		view_lose_reducer(x, l->reducer, reason, reported, l, now_ms);
+		view_lose_reducer(x, l->reducer, &full, l, now_ms);
 	}
 }
 
-void link_join_failed(struct link *l, const char *reason, uint64_t now_ms)
+void link_join_failed(struct link *l, const char *reason, enum rs_loss how, uint64_t now_ms)
 {
 	if (l->x->retaining && l->x->state == EXCHANGE_RUNNING && link_lives(l)) {
-		link_lost(l, reason, NULL, now_ms);
+		link_lost(l, &(struct loss){.why = reason, .how = how}, now_ms);
 		return;
 	}
 	snprintf(l->reason, sizeof l->reason, "%s", reason);
@@ -51,7 +54,7 @@ void link_violation(struct link *l, uint64_t now_ms, const char *fmt, ...)
 	vsnprintf(what, sizeof what, fmt, ap);
 	va_end(ap);
 	if (l->x->retaining && (l->x->state == EXCHANGE_RUNNING || l->state >= LINK_JOINED)) {
-		link_lost(l, what, NULL, now_ms);
+		link_lost(l, &(struct loss){.why = what}, now_ms);
 		return;
 	}
 	rs_fail(&e, RS_EPROTO, "reducer %s (%s): %s", r->id, link_address(l), what);

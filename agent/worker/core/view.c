@@ -88,7 +88,7 @@ static uint64_t view_forgotten_ms(const struct exchange *x, uint64_t now_ms)
 		const struct reducer_loss *f = &x->losses[r];
 
 		if (f->reported || now_ms - f->at_ms > LINK_FLUSH_MS || f->idle_ms < LOSS_IDLE_MS ||
-		    !strcasestr(f->why, "connection reset"))
+		    f->cause.loss != RS_LOSS_RESET)
 			return 0;
 		idle_ms = min64(idle_ms, f->idle_ms);
 	}
@@ -222,11 +222,13 @@ static void view_report_change(struct exchange *x, unsigned reducer)
 
 /* A reducer is lost. One that is reached, but through which no large payload comes, would stop the training again and
  * again for as long as it takes to detect that: it is brought back after pauses that grow. */
-static void view_count_barren(struct reducer_loss *f, uint64_t now_ms)
+static void view_count_barren(struct reducer_loss *f, bool narrow, uint64_t now_ms)
 {
 	uint64_t pause = LOSS_PAUSE_MAX_MS;
 
-	f->barren = f->returned && f->passed < LOSS_PROOF_BYTES && is_silence(f->why) ? f->barren + 1 : 0;
+	bool stuck = f->returned && f->passed < LOSS_PROOF_BYTES && f->cause.loss == RS_LOSS_SILENT;
+
+	f->barren = stuck ? f->barren + 1 : 0;
 	f->returned = false;
 	f->passed = 0;
 	if (!f->barren)
@@ -234,14 +236,11 @@ static void view_count_barren(struct reducer_loss *f, uint64_t now_ms)
 	if (f->barren <= 7)
 		pause = (uint64_t)LOSS_PAUSE_MS << (f->barren - 1);
 	f->not_before_ms = now_ms + pause;
-	snprintf(f->why + strlen(f->why), sizeof f->why - strlen(f->why),
-		 "; it was back and lost again without a large result, %u time%s in a row%s; next attempt in %" PRIu64
-		 " s",
-		 f->barren, f->barren > 1 ? "s" : "",
-		 strstr(f->why, "small messages pass")
-		     ? ""
-		     : ", although small messages pass: check the MTU and the filters of the path",
-		 pause / 1000);
+	snprintf(
+	    f->why + strlen(f->why), sizeof f->why - strlen(f->why),
+	    "; it was back and lost again without a large result, %u time%s in a row%s; next attempt in %" PRIu64 " s",
+	    f->barren, f->barren > 1 ? "s" : "",
+	    narrow ? "" : ", although small messages pass: check the MTU and the filters of the path", pause / 1000);
 }
 
 /* Returns the time since the last byte of a reducer to which connections work, or worked until now; otherwise 0. */
@@ -256,17 +255,22 @@ static uint64_t view_idle_ms(const struct exchange *x, unsigned reducer, uint64_
 	return last_ms ? now_ms - last_ms : 0;
 }
 
-static void view_mark_lost(struct exchange *x, unsigned reducer, const char *why, const struct rs_cause *reported,
-			   const struct link *from, uint64_t now_ms)
+static void view_mark_lost(struct exchange *x, unsigned reducer, const struct loss *loss, const struct link *from,
+			   uint64_t now_ms)
 {
 	struct reducer_loss *f = &x->losses[reducer];
+	const struct rs_cause *reported = loss->reported;
+	const char *why = loss->why;
+	bool unheard;
 	struct rs_err own;
 
-	if (reported && is_own_loss(x, reported) && unheard_text(x, reducer, why, now_ms, &own))
+	unheard = reported && is_own_loss(x, reported) && unheard_text(x, reducer, reported, now_ms, &own);
+	if (unheard)
 		why = own.msg;
 	f->report = reported && view_is_rank_lost(reported) ? ++x->reports_n : 0;
 	f->reported = reported != NULL;
-	f->cause = reported ? *reported : (struct rs_cause){.code = RS_EPEER, .reducer = 1 + reducer};
+	f->cause =
+	    reported ? *reported : (struct rs_cause){.code = RS_EPEER, .reducer = 1 + reducer, .loss = loss->how};
 	f->at_ms = now_ms;
 	f->idle_ms = view_idle_ms(x, reducer, now_ms);
 	if (x->degraded_ms > now_ms + EXCHANGE_LOST_MS)
@@ -277,17 +281,17 @@ static void view_mark_lost(struct exchange *x, unsigned reducer, const char *why
 	x->view.cause = f->cause;
 	snprintf(x->view.why, sizeof x->view.why, "%.*s", (int)sizeof x->view.why - 1, why);
 	memcpy(x->view.lost_id, x->params->reducers[reducer].id, sizeof x->view.lost_id);
-	view_count_barren(f, now_ms);
+	view_count_barren(f, loss->narrow || unheard, now_ms);
 	view_drop_links(x, reducer, from, now_ms);
 	x->next_ms = now_ms; /* some links leave and try again */
 	view_report_change(x, reducer);
 }
 
-void view_lose_reducer(struct exchange *x, unsigned reducer, const char *why, const struct rs_cause *reported,
-		       const struct link *from, uint64_t now_ms)
+void view_lose_reducer(struct exchange *x, unsigned reducer, const struct loss *loss, const struct link *from,
+		       uint64_t now_ms)
 {
 	x->view.lives[reducer]++;
-	view_mark_lost(x, reducer, why, reported, from, now_ms);
+	view_mark_lost(x, reducer, loss, from, now_ms);
 	view_apply(x, now_ms);
 }
 
@@ -320,6 +324,7 @@ void view_started(struct link *l, uint64_t now_ms)
 static void view_merge_reducer(struct exchange *x, unsigned reducer, const struct control_view *v, uint64_t now_ms)
 {
 	uint32_t life = v->lives[reducer], before = x->view.lives[reducer];
+	struct loss loss = {.why = "another rank has lost it"};
 	bool here = true;
 
 	/* WELCOME may still be on its way when others have received START */
@@ -331,9 +336,10 @@ static void view_merge_reducer(struct exchange *x, unsigned reducer, const struc
 	if (life % 2 == 0 && (!here || before % 2 == 0))
 		life++;
 	x->view.lives[reducer] = life;
+	if (v->lost == reducer + 1)
+		loss = (struct loss){.why = v->why, .how = v->cause.loss, .reported = v->reported ? &v->cause : NULL};
 	if (life % 2)
-		view_mark_lost(x, reducer, v->lost == reducer + 1 ? v->why : "another rank has lost it",
-			       v->lost == reducer + 1 && v->reported ? &v->cause : NULL, NULL, now_ms);
+		view_mark_lost(x, reducer, &loss, NULL, now_ms);
 	else
 		view_report_change(x, reducer);
 }
@@ -383,7 +389,7 @@ void view_drained(struct link *l, uint64_t now_ms)
 	for (unsigned r = 0; r < x->params->reducers_n; r++)
 		others |= r != l->reducer && exchange_lives(x, r);
 	if (others && link_lives(l) && x->state == EXCHANGE_RUNNING)
-		view_lose_reducer(x, l->reducer, "it is shutting down", NULL, NULL, now_ms);
+		view_lose_reducer(x, l->reducer, &(struct loss){.why = "it is shutting down"}, NULL, now_ms);
 }
 
 void view_drop_unreached(struct exchange *x, uint64_t now_ms)
@@ -406,6 +412,6 @@ void view_drop_unreached(struct exchange *x, uint64_t now_ms)
 			continue;
 		while (l->reducer != r)
 			l++;
-		view_lose_reducer(x, r, *l->reason ? l->reason : "no answer", NULL, NULL, now_ms);
+		view_lose_reducer(x, r, &(struct loss){.why = *l->reason ? l->reason : "no answer"}, NULL, now_ms);
 	}
 }

@@ -9,11 +9,10 @@
 void view_assign_shards(struct exchange *x);
 /* Continues without the reducers that could not be reached, if at least one was. */
 void view_drop_unreached(struct exchange *x, uint64_t now_ms);
-/* A living reducer is lost. The others take over its shards; without others the exchange ends. reported: the
- * cause that the reducer gave itself; NULL: none. from: the link that was lost or brought the news, which gets no
- * ABORT; may be NULL. */
-void view_lose_reducer(struct exchange *x, unsigned reducer, const char *why, const struct rs_cause *reported,
-		       const struct link *from, uint64_t now_ms);
+/* A living reducer is lost. The others take over its shards; without others the exchange ends. from: the
+ * link that was lost or brought the news, which gets no ABORT; may be NULL. */
+void view_lose_reducer(struct exchange *x, unsigned reducer, const struct loss *loss, const struct link *from,
+		       uint64_t now_ms);
 
 /* START has arrived. */
 void view_started(struct link *l, uint64_t now_ms);

@@ -75,7 +75,7 @@ static void conn_grpc_lose(struct grpc *c, const char *reason)
 {
 	conn_grpc_log(c, c->state == GRPC_UP ? "reducer-disconnected" : "reducer-unreachable", reason);
 	conn_grpc_close(c);
-	exchange_disconnected(c->conn.en->x, c->conn.link, reason, conn_grpc_now(c));
+	exchange_disconnected(c->conn.en->x, c->conn.link, reason, RS_LOSS_OTHER, conn_grpc_now(c));
 }
 
 /* As conn_grpc_lose, for a reason that another attempt does not change. */
@@ -307,7 +307,7 @@ static bool conn_grpc_service(struct conn *conn)
 		break;
 	case EXCHANGE_CLOSE:
 		conn_grpc_close(c);
-		exchange_disconnected(x, conn->link, "", conn_grpc_now(c));
+		exchange_disconnected(x, conn->link, "", RS_LOSS_OTHER, conn_grpc_now(c));
 		break;
 	case EXCHANGE_NOTHING:
 		if (c->state == GRPC_UP)

@@ -89,7 +89,7 @@ static void conn_tcp_reject(struct tcp *c, const char *why)
 }
 
 /* The connection failed or could not be made: reports it. */
-static void conn_tcp_lose(struct tcp *c, const char *why)
+static void conn_tcp_lose_how(struct tcp *c, const char *why, enum rs_loss how)
 {
 	conn_tcp_log(c, c->state == CONN_UP ? "reducer-disconnected" : "reducer-unreachable", why);
 	if (c->state == CONN_SECURING)
@@ -99,7 +99,17 @@ static void conn_tcp_lose(struct tcp *c, const char *why)
 		return;
 	}
 	conn_tcp_close(c);
-	exchange_disconnected(c->conn.en->x, c->conn.link, why, conn_tcp_now(c));
+	exchange_disconnected(c->conn.en->x, c->conn.link, why, how, conn_tcp_now(c));
+}
+
+static void conn_tcp_lose(struct tcp *c, const char *why)
+{
+	conn_tcp_lose_how(c, why, RS_LOSS_OTHER);
+}
+
+static enum rs_loss conn_tcp_how(int error)
+{
+	return error == ETIMEDOUT ? RS_LOSS_SILENT : error == ECONNRESET ? RS_LOSS_RESET : RS_LOSS_OTHER;
 }
 
 /* The same for a system error, or for the error of the connection itself if 0. */
@@ -108,7 +118,7 @@ static void conn_tcp_lose_for(struct tcp *c, int error)
 	struct tcp_conn w = {.error = error};
 	char buf[TCP_CONN_REASON];
 
-	conn_tcp_lose(c, tcp_conn_reason(error ? &w : &c->tcp, buf));
+	conn_tcp_lose_how(c, tcp_conn_reason(error ? &w : &c->tcp, buf), conn_tcp_how(error ? error : c->tcp.error));
 }
 
 /* Reads once: from the socket, or (inside) from TLS's buffer. Returns the bytes that were asked for and not available
@@ -445,7 +455,7 @@ static bool conn_tcp_service(struct conn *conn)
 		break;
 	case EXCHANGE_CLOSE:
 		conn_tcp_close(c);
-		exchange_disconnected(x, c->conn.link, "", conn_tcp_now(c));
+		exchange_disconnected(x, c->conn.link, "", RS_LOSS_OTHER, conn_tcp_now(c));
 		break;
 	case EXCHANGE_NOTHING:
 		return c->state == CONN_UP && conn_tcp_send(c, !c->local);

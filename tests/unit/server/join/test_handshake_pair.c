@@ -297,7 +297,7 @@ START_TEST(a_nonce_is_new_for_each_connection_and_a_secret_is_read_for_each)
 		if (i)
 			break;
 		/* the connection breaks before WELCOME, and both sides have another secret then */
-		exchange_disconnected(p.x, 0, "it broke", 1003);
+		exchange_disconnected(p.x, 0, "it broke", RS_LOSS_OTHER, 1003);
 		handshake_close(&p.h);
 		handshake_init(&p.h, &p.reducer.policy);
 		p.worker.secret.bytes[0] ^= 1;
