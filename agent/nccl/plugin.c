@@ -5,13 +5,13 @@
 #include "agent/nccl/plugin.h"
 #include "common/descriptors.h"
 #include "config/cluster.h"
+#include "config/identity.h"
 #include "config/launch.h"
 
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 static const char *plugin_variable(const char *name)
 {
@@ -92,37 +92,23 @@ void plugin_refuse(struct plugin *p, const struct rs_err *e)
 	plugin_fail(p, &why);
 }
 
-/* Finds the name of the job: the variable, else the configuration's, else one made from the run. */
+/* Finds the name of the job. It must leave room for the digits of a communicator. */
 static int plugin_find_job(struct plugin *p, const struct rs_cluster *cluster, struct rs_err *e)
 {
-	const char *named = plugin_variable("REDUCTION_JOB"), *run = plugin_variable("REDUCTION_RUN");
-	char made[RS_NAME_MAX] = "default", found[RS_RUN_MAX] = "", host[RS_HOST_MAX] = "";
-	char space[RS_HOST_MAX];
 	struct rs_launch launch;
+	struct rs_identity id;
 
-	if (!named && p->cfg.job.name[0])
-		named = p->cfg.job.name;
-	if (named && (!rs_name_valid(named) || strlen(named) >= PLUGIN_JOB_MAX))
+	/* NCCL knows the ranks itself: what a launcher says of them may be incomplete */
+	if (rs_launch_detect(&launch, NULL, NULL, e))
+		launch = (struct rs_launch){.source = "none"};
+	if (rs_identity_find(&id, NULL, NULL, &p->cfg, &launch, cluster, e))
+		return e->code;
+	if (strlen(id.job) >= PLUGIN_JOB_MAX)
 		return rs_fail(
 		    e, RS_ECONFIG,
-		    "the job's name is \"%s\": with NCCL it has at most %d letters, digits, '.', '_' and '-'", named,
+		    "the job's name is \"%s\": with NCCL it has at most %d letters, digits, '.', '_' and '-'", id.job,
 		    PLUGIN_JOB_MAX - 1);
-	if (!named) {
-		int rc = run ? rs_run_check(run, "REDUCTION_RUN", e) : rs_launch_detect(&launch, NULL, NULL, e);
-
-		if (rc)
-			return rc;
-		gethostname(host, sizeof host - 1);
-		rs_run_namespace(space, sizeof space, RS_RUN_NAMESPACE_FILE, NULL, NULL);
-		if (!run)
-			rs_run_detect(found, &launch, &(struct rs_run_place){host, space}, NULL, NULL);
-		if (!run && !found[0] && cluster->variable)
-			memcpy(found, cluster->run, sizeof found);
-		if (run || found[0])
-			rs_run_job_name(made, run ? run : found);
-		named = made;
-	}
-	snprintf(p->job, sizeof p->job, "%.*s", PLUGIN_JOB_MAX - 1, named);
+	memcpy(p->job, id.job, strlen(id.job) + 1);
 	return RS_OK;
 }
 

@@ -139,7 +139,7 @@ static bool session_controls_sent(const struct session *s)
 	return s->control_off == s->control_len;
 }
 
-void lane_send_all(struct lane *l, uint64_t job, const void *frame, size_t len)
+void lane_tell(struct lane *l, uint64_t job, const void *frame, size_t len)
 {
 	for (struct stripe *st = l->stripes; st; st = st->next) {
 		if (st->p.job != job)

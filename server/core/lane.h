@@ -11,7 +11,7 @@
  *     while ((s = lane_next_ready(lane))) { n = session_send_target(s, iov, max); session_sent(s, sendmsg(...), now); }
  *
  * Events for the registry go out through lane_options.event. Decisions of the registry come in through lane_start,
- * lane_send_all and lane_abort.
+ * lane_tell and lane_abort.
  *
  * The happy path of a session is: attached -> (START) running -> GOODBYE -> draining -> closed. Failure modes: the peer
  * is lost, breaks the protocol or disagrees with another rank. If the job runs, the whole stripe then ends: every
@@ -64,7 +64,7 @@ int lane_attach(struct lane *l, struct session **ret, const struct stripe_params
 void lane_start(struct lane *l, uint64_t job, const struct lane_begin *begin);
 /* Queues a control frame for every session of the job. A session that still has unsent control frames is left out: the
  * queue of a peer that does not read must keep room for START. */
-void lane_send_all(struct lane *l, uint64_t job, const void *frame, size_t len);
+void lane_tell(struct lane *l, uint64_t job, const void *frame, size_t len);
 /* Ends a job for a reason that was found elsewhere: its sessions send ABORT and close. */
 void lane_abort(struct lane *l, uint64_t job, const struct rs_err *why, const struct rs_cause *cause);
 /* Sends PING with the number of a question to a rank. The rank's PING with that number is reported as LANE_ANSWERED: so

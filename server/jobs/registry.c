@@ -323,7 +323,7 @@ static void send_waiting(struct registry *r, const struct job *j)
 		registry_find_spelling(r, j, w.refused, sizeof w.refused);
 	len = control_pack_waiting(payload, &w);
 	len = control_frame(frame, FRAME_WAITING, j->first.generation, 0, payload, len);
-	registry_emit(r, j, (struct registry_action){.type = REGISTRY_SEND, .frame = frame, .frame_len = len});
+	registry_emit(r, j, (struct registry_action){.type = REGISTRY_TELL, .frame = frame, .frame_len = len});
 }
 
 /* Ends a gathering job whose ranks say different world sizes: it can never be complete. */
@@ -455,7 +455,7 @@ static void send_drain(struct registry *r)
 
 		if (j->running && !j->ended && j->first.retain)
 			registry_emit(
-			    r, j, (struct registry_action){.type = REGISTRY_SEND, .frame = frame, .frame_len = len});
+			    r, j, (struct registry_action){.type = REGISTRY_TELL, .frame = frame, .frame_len = len});
 	}
 }
 

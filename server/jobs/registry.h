@@ -42,7 +42,7 @@ struct registry_job {
 enum registry_action_type {
 	REGISTRY_OPENED, /* the first rank came; the memory is allocated */
 	REGISTRY_START,  /* lane_start on every lane, with `begin` */
-	REGISTRY_SEND,   /* lane_send_all `frame` on every lane */
+	REGISTRY_TELL,   /* lane_tell `frame` on every lane */
 	REGISTRY_ABORT,  /* lane_abort on every lane, with `why` */
 	REGISTRY_CLOSED, /* the last session is closed */
 	REGISTRY_LOST,   /* `rank` of a running job was lost, for the reason `why`; another action ends the job */
@@ -54,7 +54,7 @@ enum registry_action_type {
 struct registry_action {
 	enum registry_action_type type;
 	struct registry_job job;
-	const uint8_t *frame; /* SEND; valid for the call */
+	const uint8_t *frame; /* TELL; valid for the call */
 	uint32_t frame_len;
 	struct lane_begin begin; /* START */
 	struct rs_err why;       /* ABORT, LOST */

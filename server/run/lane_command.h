@@ -44,14 +44,14 @@ struct lane_command {
 			struct rs_err why;
 			struct rs_cause cause;
 		};                  /* ABORT */
-		uint32_t frame_len; /* SEND */
+		uint32_t frame_len; /* TELL */
 		struct {
 			struct trace *trace;      /* TRACE; borrowed */
 			void (*done)(void *user); /* REPORT, TRACE */
 			void *user;
 		};
 	};
-	uint8_t frame[]; /* SEND: frame_len bytes */
+	uint8_t frame[]; /* TELL: frame_len bytes */
 };
 
 /* Allocates a command with room for a frame of frame_len bytes. All other fields are zero. The caller frees it with

@@ -262,7 +262,7 @@ static void on_mail(struct mailbox *m, struct mail *mail)
 		lane_start(t->core, l->job, &l->begin);
 		break;
 	case COMMAND_TELL:
-		lane_send_all(t->core, l->job, l->frame, l->frame_len);
+		lane_tell(t->core, l->job, l->frame, l->frame_len);
 		break;
 	case COMMAND_ASK:
 		lane_ask(t->core, l->job, l->lane, l->rank, l->question);
@@ -446,7 +446,7 @@ void lane_thread_start_job(struct lane_thread *t, uint64_t job, const struct lan
 	post(t, l);
 }
 
-void lane_thread_send(struct lane_thread *t, uint64_t job, const uint8_t *frame, uint32_t len)
+void lane_thread_tell(struct lane_thread *t, uint64_t job, const uint8_t *frame, uint32_t len)
 {
 	struct lane_command *l = lane_command_new(COMMAND_TELL, job, len);
 

@@ -34,7 +34,7 @@ int lane_thread_attach_stream(struct lane_thread *t, const struct rpc_api *rpc, 
 void lane_thread_start_job(struct lane_thread *t, uint64_t job, const struct lane_begin *begin);
 /* Sends a control frame to all sessions of a job. If there is no memory, the frame is not sent: all such frames are
  * repeated or informational. */
-void lane_thread_send(struct lane_thread *t, uint64_t job, const uint8_t *frame, uint32_t len);
+void lane_thread_tell(struct lane_thread *t, uint64_t job, const uint8_t *frame, uint32_t len);
 /* Calls lane_ask(). If there is no memory, the rank is not asked. */
 void lane_thread_ask(struct lane_thread *t, uint64_t job, unsigned lane, unsigned rank, uint64_t question);
 /* Aborts a job; needs no memory. Further calls for the same job have no effect. */

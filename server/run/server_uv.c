@@ -107,14 +107,14 @@ static void on_action(void *ctx, const struct registry_action *a)
 	case REGISTRY_ASK:
 		lane_thread_ask(s->lanes[a->thread], a->job.id, a->lane, a->rank, a->question);
 		return;
-	case REGISTRY_SEND:
+	case REGISTRY_TELL:
 		break;
 	}
 	for (unsigned i = 0; i < s->lanes_n; i++) {
 		if (a->type == REGISTRY_ABORT)
 			lane_thread_abort(s->lanes[i], a->job.id, &a->why, &a->cause);
 		else
-			lane_thread_send(s->lanes[i], a->job.id, a->frame, a->frame_len);
+			lane_thread_tell(s->lanes[i], a->job.id, a->frame, a->frame_len);
 	}
 }
 

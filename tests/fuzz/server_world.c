@@ -50,7 +50,7 @@ static void on_action(void *ctx, const struct registry_action *a)
 		l->job = a->job.id;
 		l->begin = a->begin;
 		l->type = a->type == REGISTRY_START  ? TO_LANE_START
-			  : a->type == REGISTRY_SEND ? TO_LANE_TELL
+			  : a->type == REGISTRY_TELL ? TO_LANE_TELL
 			  : a->type == REGISTRY_ASK  ? TO_LANE_ASK
 						     : TO_LANE_ABORT;
 		l->lane = a->lane;
@@ -58,7 +58,7 @@ static void on_action(void *ctx, const struct registry_action *a)
 		l->question = a->question;
 		l->why = a->why;
 		l->cause = a->cause;
-		if (a->type == REGISTRY_SEND) {
+		if (a->type == REGISTRY_TELL) {
 			must(a->frame_len <= sizeof l->frame);
 			memcpy(l->frame, a->frame, a->frame_len);
 			l->frame_len = a->frame_len;
@@ -285,7 +285,7 @@ bool world_deliver(struct world *w)
 		lane_start(w->lanes[l->thread], l->job, &l->begin);
 		break;
 	case TO_LANE_TELL:
-		lane_send_all(w->lanes[l->thread], l->job, l->frame, l->frame_len);
+		lane_tell(w->lanes[l->thread], l->job, l->frame, l->frame_len);
 		break;
 	case TO_LANE_ASK:
 		lane_ask(w->lanes[l->thread], l->job, l->lane, l->rank, l->question);

@@ -8,7 +8,7 @@
 
 enum { REDUCER_IOVECS = 8 };
 
-enum message_type { MESSAGE_ATTACH, MESSAGE_START, MESSAGE_SEND, MESSAGE_ASK, MESSAGE_ABORT, MESSAGE_EVENT };
+enum message_type { MESSAGE_ATTACH, MESSAGE_START, MESSAGE_TELL, MESSAGE_ASK, MESSAGE_ABORT, MESSAGE_EVENT };
 
 struct message {
 	struct message *next;
@@ -97,7 +97,7 @@ static void on_action(void *ctx, const struct registry_action *a)
 	for (unsigned i = 0; i < r->threads_n; i++) {
 		struct message *l = message_new(a->type == REGISTRY_START   ? MESSAGE_START
 						: a->type == REGISTRY_ABORT ? MESSAGE_ABORT
-									    : MESSAGE_SEND,
+									    : MESSAGE_TELL,
 						a->job.id, a->frame_len);
 
 		l->begin = a->begin;
@@ -270,8 +270,8 @@ static void lane_mail(struct lane_thread_sim *t, const struct message *l)
 	case MESSAGE_START:
 		lane_start(t->core, l->job, &l->begin);
 		break;
-	case MESSAGE_SEND:
-		lane_send_all(t->core, l->job, l->frame, l->frame_len);
+	case MESSAGE_TELL:
+		lane_tell(t->core, l->job, l->frame, l->frame_len);
 		break;
 	case MESSAGE_ASK:
 		lane_ask(t->core, l->job, l->lane, l->rank, l->question);

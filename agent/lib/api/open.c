@@ -8,8 +8,8 @@
 #include "common/descriptors.h"
 #include "common/log.h"
 #include "config/cluster.h"
+#include "config/identity.h"
 #include "config/job.h"
-#include "config/run.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -35,8 +35,8 @@ struct opening {
 	struct backend_options to;
 	reduction_mode mode; /* what is used: AGENT, NODE or DIRECT */
 	char name[NODE_AGENT_NAME];
-	char run[RS_RUN_MAX];
-	char job[RS_NAME_MAX]; /* made from the run, or with the group's name */
+	struct rs_identity identity;
+	char group_job[RS_NAME_MAX]; /* the job's name with the group's digits */
 };
 
 static const char *open_text(const char *option, const char *variable)
@@ -289,24 +289,6 @@ static int open_resolve_mode(struct opening *o, struct rs_err *e)
 	return rc;
 }
 
-static int open_resolve_run(struct opening *o, struct rs_err *e)
-{
-	const char *run = open_text(o->opt.run, "REDUCTION_RUN");
-	char host[RS_HOST_MAX] = "", space[RS_HOST_MAX];
-
-	if (run) {
-		o->to.run = run;
-		return rs_run_check(run, o->opt.run ? "run" : "REDUCTION_RUN", e);
-	}
-	gethostname(host, sizeof host - 1);
-	rs_run_namespace(space, sizeof space, RS_RUN_NAMESPACE_FILE, NULL, NULL);
-	rs_run_detect(o->run, &o->launch, &(struct rs_run_place){host, space}, NULL, NULL);
-	if (!o->run[0] && o->cluster.variable)
-		memcpy(o->run, o->cluster.run, sizeof o->run);
-	o->to.run = o->run;
-	return RS_OK;
-}
-
 /* Adds the group's digits to the job's name. */
 static int open_name_group(struct opening *o, struct rs_err *e)
 {
@@ -321,17 +303,20 @@ static int open_name_group(struct opening *o, struct rs_err *e)
 	if (!rs_job_valid(name))
 		return rs_fail(e, RS_EINVAL, "group is \"%s\", 16 lower-case hexadecimal digits were expected",
 			       o->opt.group);
-	memcpy(o->job, name, (size_t)n + 1);
-	o->to.job = o->job;
+	memcpy(o->group_job, name, (size_t)n + 1);
+	o->to.job = o->group_job;
 	return RS_OK;
 }
 
-static int open_resolve_job(struct opening *o, struct rs_err *e)
+static int open_resolve_identity(struct opening *o, struct rs_err *e)
 {
-	const char *job = open_text(o->opt.job, "REDUCTION_JOB");
+	bool group = o->opt.group && *o->opt.group;
 
-	o->to.job = job ? job : o->cfg->job.name[0] ? o->cfg->job.name : "default";
-	if (!o->to.run[0] && o->to.world_size > 1 && !(o->opt.group && *o->opt.group))
+	if (rs_identity_find(&o->identity, o->opt.job, o->opt.run, o->cfg, &o->launch, &o->cluster, e))
+		return e->code;
+	o->to.run = o->identity.run;
+	o->to.job = o->identity.job;
+	if (!o->to.run[0] && o->to.world_size > 1 && !group)
 		return rs_fail(
 		    e, RS_ECONFIG,
 		    "nothing tells this start of %u ranks from another one: there is no id of a launcher, and the "
@@ -339,15 +324,7 @@ static int open_resolve_job(struct opening *o, struct rs_err *e)
 		    "ranks, "
 		    "another one for each start",
 		    o->to.world_size);
-	if (!job && !o->cfg->job.name[0] && o->to.run[0]) {
-		rs_run_job_name(o->job, o->to.run);
-		o->to.job = o->job;
-	}
-	if (!rs_name_valid(o->to.job))
-		return rs_fail(e, RS_EINVAL,
-			       "\"%s\" is not a job name: up to %d letters, digits, '.', '_' and '-' were expected",
-			       o->to.job, RS_NAME_MAX - 1);
-	return o->opt.group && *o->opt.group ? open_name_group(o, e) : RS_OK;
+	return group ? open_name_group(o, e) : RS_OK;
 }
 
 static int open_load_config(const struct opening *o, struct rs_config *ret, struct rs_cluster *ret_cluster,
@@ -415,9 +392,7 @@ static int open_resolve(struct opening *o, const reduction_options *opt, struct 
 	o->to.local_world_size = 1;
 	o->to.node_rank = o->to.rank;
 	o->to.nodes = o->to.world_size;
-	rc = open_resolve_run(o, e);
-	if (!rc)
-		rc = open_resolve_job(o, e);
+	rc = open_resolve_identity(o, e);
 	if (!rc)
 		rc = open_resolve_mode(o, e);
 	if (!rc && o->mode != REDUCTION_MODE_DIRECT)

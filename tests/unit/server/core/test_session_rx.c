@@ -492,7 +492,7 @@ START_TEST(the_stripe_ends_in_the_middle_of_payloads)
 		fw_expect_abort(&fw, r, RS_ECLOSED, "has replaced generation 5", "");
 	fw_abort(&fw, RS_ECLOSED, "again");
 	lane_start(fw.lane, FAKE_JOB, &(struct lane_begin){.processes = 2});
-	lane_send_all(fw.lane, FAKE_JOB, "x", 1);
+	lane_tell(fw.lane, FAKE_JOB, "x", 1);
 	fw_flush(&fw);
 	fw_close(&fw);
 	/* the registry has it already */

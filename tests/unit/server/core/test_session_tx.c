@@ -192,7 +192,7 @@ START_TEST(start_reaches_a_worker_that_did_not_read_for_long)
 		fw_send_type(&fw, 0, FRAME_PING);
 		fw_feed_all(&fw, SIZE_MAX);
 		fw_tick(&fw, LANE_TICK_MS);
-		lane_send_all(fw.lane, FAKE_JOB, frame, len);
+		lane_tell(fw.lane, FAKE_JOB, frame, len);
 		fw_flush(&fw);
 		/* rank 1 reads and pings */
 		fw_send_type(&fw, 1, FRAME_PING);

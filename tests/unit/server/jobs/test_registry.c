@@ -27,7 +27,7 @@ START_TEST(a_job_gathers_runs_and_closes)
 	registry_admitted(w.r, id);
 	registry_tick(w.r);
 	ck_assert_uint_eq(w.n[REGISTRY_START], 1);
-	ck_assert_uint_eq(w.n[REGISTRY_SEND], 0);
+	ck_assert_uint_eq(w.n[REGISTRY_TELL], 0);
 	fr_all_gone(&w, id, true);
 	ck_assert_uint_eq(w.n[REGISTRY_ABORT], 0);
 	/* events of a closed job are ignored */
@@ -482,7 +482,7 @@ START_TEST(waiting_names_missing_ranks)
 	h.world_size = 40;
 	fr_admit(&w, &h);
 	registry_tick(w.r);
-	ck_assert_uint_eq(w.n[REGISTRY_SEND], 1);
+	ck_assert_uint_eq(w.n[REGISTRY_TELL], 1);
 	ck_assert_uint_eq(w.last.job.id, id);
 	ck_assert_int_eq(frame_decode(w.frame, &f, &e), RS_OK);
 	ck_assert_uint_eq(f.type, FRAME_WAITING);
@@ -500,14 +500,14 @@ START_TEST(waiting_names_missing_ranks)
 	h.window = 5;
 	for (unsigned i = 0; i < 2; i++) {
 		fr_refused(&w, &h, RS_EMISMATCH, false, "ranks 2 and 0 of job train are configured differently: ");
-		ck_assert_uint_eq(w.n[REGISTRY_SEND], 2);
+		ck_assert_uint_eq(w.n[REGISTRY_TELL], 2);
 	}
 	ck_assert_int_eq(frame_decode(w.frame, &f, &e), RS_OK);
 	ck_assert_int_eq(control_unpack_waiting(w.frame + FRAME_HEADER, f.payload_len, &got, &e), RS_OK);
 	ck_assert_ptr_nonnull(strstr(got.refused, "window 5 and 2"));
 	registry_abort_all(w.r, &(struct rs_err){.code = RS_ECLOSED, .msg = "stop"});
 	registry_tick(w.r);
-	ck_assert_uint_eq(w.n[REGISTRY_SEND], 2);
+	ck_assert_uint_eq(w.n[REGISTRY_TELL], 2);
 	fr_close(&w);
 }
 END_TEST

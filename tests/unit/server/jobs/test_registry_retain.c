@@ -134,12 +134,12 @@ START_TEST(a_drain_is_sent_to_jobs_with_failover)
 	if (_i == 2) {
 		registry_drain(w.r);
 		registry_tick(w.r);
-		ck_assert_uint_eq(w.n[REGISTRY_SEND], 0); /* it has no other reducer */
+		ck_assert_uint_eq(w.n[REGISTRY_TELL], 0); /* it has no other reducer */
 	} else {
-		ck_assert_uint_eq(w.n[REGISTRY_SEND], 1);
+		ck_assert_uint_eq(w.n[REGISTRY_TELL], 1);
 		registry_tick(w.r);
 		registry_tick(w.r);
-		ck_assert_uint_eq(w.n[REGISTRY_SEND], 3);
+		ck_assert_uint_eq(w.n[REGISTRY_TELL], 3);
 		ck_assert_uint_eq(w.last.job.id, id);
 		ck_assert_int_eq(frame_decode(w.frame, &f, &e), RS_OK);
 		ck_assert_uint_eq(f.type, FRAME_DRAIN);
@@ -147,7 +147,7 @@ START_TEST(a_drain_is_sent_to_jobs_with_failover)
 		/* nothing is sent to a job that has ended */
 		registry_failed(w.r, id, &(struct rs_err){.code = RS_ECUT, .msg = "rank 1 was lost"}, NULL);
 		registry_tick(w.r);
-		ck_assert_uint_eq(w.n[REGISTRY_SEND], 3);
+		ck_assert_uint_eq(w.n[REGISTRY_TELL], 3);
 	}
 	ck_assert_uint_eq(w.n[REGISTRY_ABORT], _i < 2);
 	fr_close(&w);
