@@ -444,7 +444,10 @@ static void blame_namesakes(struct team *t)
 	for (unsigned i = 0; i < t->sim->teams_n; i++)
 		if (strcmp(t->sim->teams[i].job, t->job) == 0 && t->sim->teams[i].run != t->run) {
 			fault_blame(t, FAULT_STRANGER, -1, OTHER_RUN);
+			/* the end of a sentence about several reducers may be cut */
+			fault_blame(t, FAULT_STRANGER, -1, "its workers have not all left yet");
 			fault_blame(t, FAULT_STRANGER, -1, "gave up after");
+			break;
 		}
 	/* a stranger of the generation before may still wait for its ranks */
 	for (unsigned i = 0; t->before && i < t->before->faults_n; i++)
