@@ -46,7 +46,8 @@ class Job:
             node = nodes[rank // per_node]
             env = {
                 "RANK": rank, "WORLD_SIZE": world, "LOCAL_RANK": rank % per_node, "LOCAL_WORLD_SIZE": per_node,
-                "REDUCTION_JOB": name, **harness.reach(soak.world.socket_path(node) if agents else "direct"),
+                "REDUCTION_JOB": name, "REDUCTION_RUN": name,
+                **harness.reach(soak.world.socket_path(node) if agents else "direct"),
             }  # fmt: skip
             argv = [harness.PYTHON, HERE / "load.py", json.dumps(plan)]
             self.workers.append(soak.world.start_worker(f"{name} rank {rank}", argv, node, env))

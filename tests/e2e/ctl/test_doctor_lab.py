@@ -23,6 +23,7 @@ TOKEN = "read-token-of-a-test"
 REDUCERS, RANKS = 2, 3  # hosts 0 and 1 are reducers, the others ranks
 SAMPLES, GOOD = 6, 4  # of so many answers in a row so many are as expected
 LOAD = ("lane-busy", "lane-starved")  # other programs on this machine use its cores too
+STARVED = 0.4  # share of the time; doctor names a lane from half of it on
 
 # Sums until it is ended; takes PAUSE seconds before each operation.
 RANK = """
@@ -36,6 +37,15 @@ with reduction.Communicator() as comm:
         comm.all_reduce(x)
         time.sleep(float(os.environ.get("REST", 0)))
 """
+
+
+def lane_waited():
+    """Returns the seconds that the lane of reducer r0 has waited for a core, which shares its core with the shell."""
+    for task in pathlib.Path("/proc").glob("[0-9]*/task/[0-9]*"):
+        with contextlib.suppress(OSError):
+            if (task / "comm").read_text() == "lane 0\n" and len(os.sched_getaffinity(int(task.name))) == 1:
+                return int((task / "schedstat").read_text().split()[1]) / 1e9
+    return 0.0
 
 
 def why_not():
@@ -136,18 +146,26 @@ class Verdicts(unittest.TestCase):
 
     @unittest.skipIf((os.cpu_count() or 1) < 2, "one core: nothing can be pinned beside it")
     def test_a_starved_core(self):
+        """How long the lane waits for its core depends on what else this machine does, so the kernel is asked too."""
         core = str(min(os.sched_getaffinity(0)))
-        others = [subprocess.Popen(["taskset", "-c", core, "/usr/bin/python3", "-c", "while True: pass"])
-                  for _ in range(3)]  # fmt: skip
-        try:
-            # A reducer with little to do gets the core at once, however busy it is: nice lets it wait on any machine.
-            with self.job(pinned=("nice", "-n", "10", "taskset", "-c", core), rate="none") as ask:
-                first = self.first_is(ask, "lane-starved", "a lane of the reducer waits for a core")
-                self.assertRegex(first["evidence"], r"r0: lane 0 waited for a core in \d+\.\d %")
-        finally:
-            for p in others:
-                p.kill()
-                p.wait()
+        # in one session, since the kernel shares a core among sessions first
+        crowd = ["taskset", "-c", core, "sh", "-c", 'for i in 1 2 3; do while :; do :; done & done; exec nice "$@"', "sh"]
+        with self.job(pinned=crowd, rate="none") as ask:
+            waited, named = 0, []
+            deadline = time.monotonic() + 60 * harness.SCALE
+            before = (time.monotonic(), lane_waited())
+            while not named and waited < 20 and time.monotonic() < deadline:
+                _, found, _ = ask()
+                named = [f for f in found["findings"] if f["id"] == "lane-starved"]
+                time.sleep(0.5)
+                now = (time.monotonic(), lane_waited())
+                waited = waited + 1 if now[1] - before[1] > STARVED * (now[0] - before[0]) else 0
+                before = now
+            if not named and waited < 20:
+                self.skipTest("this machine does not let the lane wait for its core")
+            self.assertTrue(named, "doctor does not say that the lane waits")
+            self.assertEqual(named[0]["what"], "a lane of the reducer waits for a core that others use")
+            self.assertRegex(named[0]["evidence"], r"r0: lane 0 waited for a core in \d+\.\d %")
 
 
 if __name__ == "__main__":
