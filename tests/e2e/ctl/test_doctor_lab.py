@@ -149,7 +149,8 @@ class Verdicts(unittest.TestCase):
         """How long the lane waits for its core depends on what else this machine does, so the kernel is asked too."""
         core = str(min(os.sched_getaffinity(0)))
         # in one session, since the kernel shares a core among sessions first
-        crowd = ["taskset", "-c", core, "sh", "-c", 'for i in 1 2 3; do while :; do :; done & done; exec nice "$@"', "sh"]
+        script = 'for i in 1 2 3; do while :; do :; done & done; exec nice "$@"'
+        crowd = ["taskset", "-c", core, "sh", "-c", script, "sh"]
         with self.job(pinned=crowd, rate="none") as ask:
             waited, named = 0, []
             deadline = time.monotonic() + 60 * harness.SCALE
