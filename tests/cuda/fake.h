@@ -40,6 +40,7 @@ struct work {
 	CUhostFn fn;
 	void *user;
 	uint64_t end_ns; /* of a copy that runs; 0: it does not */
+	bool staged;     /* `host` is the driver's copy of pageable memory */
 };
 
 struct CUevent_st {

@@ -128,20 +128,7 @@ EXPORT CUresult cuMemFree_v2(CUdeviceptr p)
 	return OK;
 }
 
-/* These two wait for the default stream, and are for tests only. */
-EXPORT CUresult cuMemcpyHtoD_v2(CUdeviceptr to, const void *from, size_t bytes)
-{
-	bool known;
-
-	cuStreamSynchronize(NULL);
-	pthread_mutex_lock(&fake.lock);
-	known = inside(to, bytes, false);
-	if (known)
-		memcpy(backing(to), from, bytes);
-	pthread_mutex_unlock(&fake.lock);
-	return known ? OK : INVALID;
-}
-
+/* Waits for the default stream, and is for tests only. */
 EXPORT CUresult cuMemcpyDtoH_v2(void *to, CUdeviceptr from, size_t bytes)
 {
 	bool known;

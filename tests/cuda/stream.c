@@ -3,6 +3,7 @@
 #include "tests/cuda/fake.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 void add_stream(struct CUstream_st *s, struct CUctx_st *ctx)
 {
@@ -112,7 +113,7 @@ static CUresult queue(const char *function, CUstream stream, const struct work *
 	r = begin(function);
 	if (!r && !current())
 		r = BAD_CONTEXT;
-	if (!r && is_copy(what) && !inside((uintptr_t)what->host, what->bytes, true))
+	if (!r && is_copy(what) && !what->staged && !inside((uintptr_t)what->host, what->bytes, true))
 		r = NOT_PINNED;
 	if (!r && (is_copy(what) || what->kind == SET) && !inside(what->device, what->bytes, false))
 		r = INVALID;
@@ -164,6 +165,25 @@ EXPORT CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr to, const void *from, size_t by
 {
 	return queue("cuMemcpyHtoDAsync_v2", stream,
 		     &(struct work){.kind = COPY_IN, .host = (void *)(uintptr_t)from, .device = to, .bytes = bytes});
+}
+
+/* For tests only. As a real driver, it returns when it has its own copy of pageable memory. The copy to the device is work
+ * of the default stream: other streams do not wait for it. */
+EXPORT CUresult cuMemcpyHtoD_v2(CUdeviceptr to, const void *from, size_t bytes)
+{
+	void *copy = malloc(bytes ? bytes : 1);
+	CUresult r = NO_MEMORY;
+
+	cuStreamSynchronize(NULL);
+	if (copy) {
+		memcpy(copy, from, bytes);
+		r = queue("cuMemcpyHtoD_v2", NULL,
+			  &(struct work){
+			      .kind = COPY_IN, .host = copy, .device = to, .bytes = bytes, .staged = true});
+	}
+	if (r)
+		free(copy);
+	return r;
 }
 
 EXPORT CUresult cuMemsetD32Async(CUdeviceptr to, unsigned int value, size_t n, CUstream stream)

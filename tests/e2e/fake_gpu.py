@@ -43,6 +43,7 @@ class Array:
         call("cuCtxSetCurrent", gpu.context)
         call("cuMemAlloc_v2", ctypes.byref(pointer), ctypes.c_size_t(max(x.nbytes, 1)))
         call("cuMemcpyHtoD_v2", pointer, ctypes.c_void_p(x.ctypes.data), ctypes.c_size_t(x.nbytes))
+        call("cuStreamSynchronize", None)
         self.like = x
         self.pointer = pointer
         self.__cuda_array_interface__ = {

@@ -23,6 +23,7 @@ bool cuda_open(struct cuda *ret, char *why, size_t room)
 	    {"cuMemcpyDtoH_v2", offsetof(struct cuda, MemcpyDtoH)},
 	    {"cuStreamCreate", offsetof(struct cuda, StreamCreate)},
 	    {"cuStreamQuery", offsetof(struct cuda, StreamQuery)},
+	    {"cuStreamSynchronize", offsetof(struct cuda, StreamSynchronize)},
 	    {"cuMemsetD32Async", offsetof(struct cuda, MemsetD32Async)},
 	};
 	void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
@@ -45,4 +46,11 @@ bool cuda_open(struct cuda *ret, char *why, size_t room)
 	if (rc)
 		snprintf(why, room, "cuInit failed with %d", rc);
 	return rc == 0;
+}
+
+int cuda_put(const struct cuda *c, uint64_t to, const void *from, size_t bytes)
+{
+	int rc = c->MemcpyHtoD(to, from, bytes);
+
+	return rc ? rc : c->StreamSynchronize(NULL);
 }

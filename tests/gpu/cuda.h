@@ -21,6 +21,7 @@ struct cuda {
 	int (*MemcpyDtoH)(void *to, uint64_t from, size_t bytes);
 	int (*StreamCreate)(void **ret, unsigned flags);
 	int (*StreamQuery)(void *stream);
+	int (*StreamSynchronize)(void *stream);
 	int (*MemsetD32Async)(uint64_t to, unsigned value, size_t n, void *stream);
 };
 
@@ -28,5 +29,10 @@ enum { CUDA_NOT_READY = 600 };
 
 /* Opens the library and initializes it. False: `why` says what is missing. The library stays open. */
 bool cuda_open(struct cuda *ret, char *why, size_t room);
+
+/* Copies to a device, and returns when the bytes are there. cuMemcpyHtoD alone returns earlier if `from` is pageable
+ * memory, and a stream that does not wait for the default stream may read what was there before. Returns 0, or the
+ * driver's error. */
+int cuda_put(const struct cuda *c, uint64_t to, const void *from, size_t bytes);
 
 #endif

@@ -117,7 +117,7 @@ static void one(struct rank *r, size_t count, int dtype, int op, bool in_place)
 	char why[300];
 
 	values_fill(r->host, count, dtype, op, r->rank);
-	must(r->cuda.MemcpyHtoD(r->send, r->host, bytes), "cuMemcpyHtoD");
+	must(cuda_put(&r->cuda, r->send, r->host, bytes), "cuMemcpyHtoD");
 	done(r, reduction_all_reduce_tensor_async(r->comm, &t, &req, &r->err));
 	wait_request(r, req);
 	must(r->cuda.MemcpyDtoH(r->host, recv, bytes), "cuMemcpyDtoH");
@@ -257,7 +257,7 @@ static void go(struct rank *r, enum way way, void *shared, size_t count)
 	}
 	must(r->cuda.MemcpyDtoH(r->host, r->send, bytes), "cuMemcpyDtoH");
 	done(r, reduction_all_reduce(r->comm, r->host, r->host, count, REDUCTION_FLOAT32, REDUCTION_SUM, &r->err));
-	must(r->cuda.MemcpyHtoD(r->recv, r->host, bytes), "cuMemcpyHtoD");
+	must(cuda_put(&r->cuda, r->recv, r->host, bytes), "cuMemcpyHtoD");
 }
 
 /* The three ways in turn. */
@@ -272,7 +272,7 @@ static void run_speed(const struct device_case *c)
 	open_rank(&r, c->most);
 	done(&r, reduction_buffer_alloc(r.comm, c->most, &shared, &r.err));
 	memset(r.host, 0, c->most);
-	must(r.cuda.MemcpyHtoD(r.send, r.host, c->most), "cuMemcpyHtoD");
+	must(cuda_put(&r.cuda, r.send, r.host, c->most), "cuMemcpyHtoD");
 	for (int way = 0; way < WAYS; way++)
 		took[way] = times(c->rounds);
 	for (unsigned i = 0; i < WARM_UP + c->rounds; i++)

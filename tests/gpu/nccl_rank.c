@@ -135,7 +135,7 @@ static void check(struct rank *r, size_t count, int type, int op)
 static void fill(struct rank *r, size_t count, int type, int op)
 {
 	values_fill(r->host, count, type, op, r->rank);
-	must(r, r->cuda.MemcpyHtoD(r->send, r->host, count * value_types[type].bytes), "cuMemcpyHtoD");
+	must(r, cuda_put(&r->cuda, r->send, r->host, count * value_types[type].bytes), "cuMemcpyHtoD");
 }
 
 static void one(struct rank *r, size_t count, int type, int op)

@@ -49,6 +49,7 @@ static void *device_new(struct rank *r, int device, const void *bytes, size_t n)
 	CUDA(cuMemAlloc_v2(&p, n));
 	if (bytes)
 		CUDA(cuMemcpyHtoD_v2(p, bytes, n));
+	CUDA(cuStreamSynchronize(NULL));
 	CUDA(cuCtxPopCurrent_v2(&ctx));
 	return (void *)(uintptr_t)p;
 }
@@ -349,6 +350,7 @@ static void run_group_streams(struct rank *r)
 	CUDA(cuStreamCreate(&stream, CUDA_STREAM_NON_BLOCKING));
 	for (int first = 0; first < 2; first++) {
 		CUDA(cuMemcpyHtoD_v2((CUdeviceptr)(uintptr_t)x, bytes, N * sizeof *bytes));
+		CUDA(cuStreamSynchronize(NULL));
 		gate_wait(r, gate, (uint32_t)first + 1, stream);
 		CUDA(cuMemsetD32Async((CUdeviceptr)(uintptr_t)y, bits, N, stream));
 		t[first] = tensor(NULL, NULL, 0, first ? 0 : 1000);

@@ -23,6 +23,7 @@ EXPORT int cuMemcpyHtoD_v2(uint64_t to, const void *from, size_t bytes);
 EXPORT int cuMemcpyDtoH_v2(void *to, uint64_t from, size_t bytes);
 EXPORT int cuStreamCreate(void **ret, unsigned flags);
 EXPORT int cuStreamQuery(void *stream);
+EXPORT int cuStreamSynchronize(void *stream);
 EXPORT int cuMemsetD32Async(uint64_t to, unsigned value, size_t n, void *stream);
 
 int cuInit(unsigned flags)
@@ -90,6 +91,12 @@ int cuStreamCreate(void **ret, unsigned flags)
 	(void)flags;
 	*ret = calloc(1, sizeof(struct fake_stream));
 	return *ret ? 0 : OUT_OF_MEMORY;
+}
+
+int cuStreamSynchronize(void *stream)
+{
+	(void)stream; /* only the default one is waited for: copies here have ended when they return */
+	return 0;
 }
 
 int cuStreamQuery(void *stream)
