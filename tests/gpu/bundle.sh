@@ -31,7 +31,8 @@ add "$out/lib" "$build/lib/libreduction.so.0" "$build/lib/libnccl-net-reduction.
 [ ! -e "$build/lib/libreduction-grpc.so" ] || add "$out/lib" "$build/lib/libreduction-grpc.so"
 cp -r agent/python/reduction "$out/python"
 cp -r tests/gpu/pytorch "$out"
-cp agent/examples/ddp_transformer.py "$out/pytorch"
+cp agent/examples/ddp_transformer.py tests/torch_cuda/programs.py "$out/pytorch"
+cp tests/torch_cuda/rank.py "$out/pytorch/cuda_rank.py"
 find "$out/python" "$out/pytorch" -name __pycache__ -prune -exec rm -r {} +
 
 # the C library comes from the machine: its driver and NCCL need its own

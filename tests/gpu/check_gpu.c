@@ -29,6 +29,7 @@ static const struct part parts[] = {
     {"cpu", "the bundle itself: reducers, libreduction, the NCCL plugin without NCCL", {"bin/gpu-cpu"}, 60, false},
     {"device", "buffers of GPUs in libreduction: results, streams, speed", {"bin/gpu-device"}, 200, true},
     {"nccl", "NCCL with the plugin: results, failures, speed", {"bin/gpu-nccl"}, 300, true},
+    {"values", "PyTorch's CUDA tensors: values, streams, reused memory", {"pytorch/gpu-torch", "--values"}, 180, true},
     {"torch", "PyTorch in five ways: losses, bits, speed", {"pytorch/gpu-torch"}, 300, true},
 };
 enum { PARTS_N = sizeof parts / sizeof *parts };

@@ -28,7 +28,8 @@ wrong = []
 
 def init(backend="reduction", **options):
     options.setdefault("timeout", datetime.timedelta(seconds=300))
-    dist.init_process_group(backend, store=dist.FileStore("store", n), rank=rank, world_size=n, **options)
+    store = dist.FileStore(os.environ.get("STORE", "store"), n)
+    dist.init_process_group(backend, store=store, rank=rank, world_size=n, **options)
 
 
 def check(what, found, want):

@@ -41,7 +41,10 @@ class Bundle(unittest.TestCase):
         size = sum(f.stat().st_size for f in self.root.glob("gpu/**/*") if f.is_file())
         self.assertLess(size, LIMIT)
         names = {f.name for f in self.root.glob("gpu/pytorch/*")}
-        self.assertEqual(names, {"gpu-torch", "part.py", "rank.py", "world.py", "ddp_transformer.py"})
+        self.assertEqual(names, {
+            "gpu-torch", "part.py", "rank.py", "world.py", "ddp_transformer.py", "values.py", "kernels.py",
+            "programs.py", "cuda_rank.py",
+        })  # fmt: skip
         self.assertRegex((self.root / "gpu/GLIBC").read_text(), r"^2\.\d+\n$")
 
     def test_nothing_from_this_machine(self):

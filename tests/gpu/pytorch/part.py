@@ -171,6 +171,7 @@ def arguments():
     parser.add_argument("--processes", default="2,4", help="default 2,4")
     parser.add_argument("--ways", default="plugin,hook,local,group", help="besides sockets (default: %(default)s)")
     parser.add_argument("--no-bits", action="store_true", help="do not kill a reducer")
+    parser.add_argument("--values", action="store_true", help="only check values of operations on CUDA tensors")
     parser.add_argument("--seconds", type=float, default=float(os.environ.get("CHECK_GPU_SECONDS", "300")),
                         help="for everything; what does not fit is left out and said")
     parser.add_argument("--limit", type=float, default=90, help="seconds for one training (default 90)")
@@ -191,6 +192,16 @@ def arguments():
     return args
 
 
+def check_values(args):
+    """The programs of tests/torch_cuda."""
+    import values
+
+    def of(way, rank, n, config):
+        return environment(args, way, rank, n, [], config, "")
+
+    values.check(args, row, of)
+
+
 def main():
     args = arguments()
     try:
@@ -203,6 +214,9 @@ def main():
         return 77
     shaped = os.environ.get("REDUCTION_LINKS") == "1"
     with tempfile.TemporaryDirectory(prefix="check-gpu-") as args.folder:
+        if args.values:
+            check_values(args)
+            return 1 if failed else 0
         for n in map(int, args.processes.split(",")):
             check_ways(args, n, shaped and n == 4)
         if not args.no_bits:
