@@ -20,7 +20,7 @@ FIELDS = ("magic version type flags priority dtype op payload_len chunk seq coun
           "tensors payload_sum header_sum").split()  # fmt: skip
 Kind = enum.IntEnum("Kind", "HELLO WELCOME REFUSED WAITING START DATA RESULT PING ABORT GOODBYE VIEW RESUME HAVE FETCH "
                             "KEPT SETTLE DRAIN LATE CHALLENGE PROOF")  # fmt: skip
-ROOT, CHECKED = 2, 4  # flags
+WIDE, ROOT, CHECKED = 1, 2, 4  # flags
 FEATURE_START = 1
 
 FOLDER = pathlib.Path(__file__).resolve().parents[1]
@@ -39,10 +39,10 @@ def checksum(data):
 
 
 def encode(kind, payload=b"", **fields):
-    """Returns a frame. fields: by their names in the header."""
+    """Returns a frame. fields: by their names in the header, wrong ones too."""
     values = {"magic": b"RS", "version": 1, "type": kind, "payload_len": len(payload), **fields}
     head = HEADER.pack(*(values.get(name, 0) for name in FIELDS))[:60]
-    return head + struct.pack("<I", checksum(head)) + payload
+    return head + struct.pack("<I", fields.get("header_sum", checksum(head))) + payload
 
 
 def decode(data):

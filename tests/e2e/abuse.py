@@ -71,7 +71,7 @@ class Abuse:
             return None
         if found[0] == wire.REFUSED:
             self.counts["refused"] += 1
-            self.counts["why: " + wire.unpack(found[1])[2].decode()[-60:]] += 1
+            self.counts["why: " + wire.pb.Refused.FromString(found[1]).message[-60:]] += 1
         return found[0]
 
     def once(self, data, wait=False):
@@ -153,7 +153,8 @@ class Abuse:
 
     def absurd(self):
         """Sends headers with the largest length, and with the largest permitted length without a payload."""
-        frames = [wire.frame(kind, length=n) for kind in (wire.HELLO, wire.DATA, wire.PING) for n in (0xFFFFFFFF, 4096)]
+        kinds = (wire.HELLO, wire.DATA, wire.PING)
+        frames = [wire.frame(kind, payload_len=n) for kind in kinds for n in (0xFFFFFFFF, 4096)]
         for data in itertools.cycle(frames):
             if self.stopped.is_set():
                 break

@@ -23,11 +23,11 @@ import sys
 import threading
 
 import wire
+from wire import DRAIN, FETCH, HAVE, KEPT, LATE, RESUME, SETTLE, VIEW, pb
 
 KIB64 = 65536
 ELEMS = KIB64 // 4  # float32 elements of a chunk
 INVALID, PROTO, MISMATCH, PEER, REFUSED, CLOSED, CUT = -1, -4, -5, -6, -8, -9, -13  # codes
-HAVE, FETCH, KEPT, SETTLE, DRAIN, LATE, VIEW, RESUME = 13, 14, 15, 16, 17, 18, 11, 12
 
 
 def data(values, seq=0, chunk=0, count=None, kind=wire.DATA, **other):
@@ -38,8 +38,7 @@ def data(values, seq=0, chunk=0, count=None, kind=wire.DATA, **other):
 
 
 def view(lives, start=(0, 0, 0, 0), **frame):
-    packed = {1: b"".join(map(wire._varint, lives)), 2: b"".join(map(wire._varint, start))}
-    return wire.frame(VIEW, wire.pack(packed), **frame)
+    return wire.frame(VIEW, pb.View(lives=lives, start=start), **frame)
 
 
 NOISE = random.Random(1).randbytes(200)
@@ -62,9 +61,9 @@ FIRST = [
     ("flag 8", wire.frame(wire.HELLO, flags=8), PROTO),
     ("flag 128", wire.frame(wire.HELLO, flags=0x81), PROTO),
     ("priority 4", wire.frame(wire.HELLO, priority=4), PROTO),
-    ("HELLO of 4,097 bytes", wire.frame(wire.HELLO, length=4097), PROTO),
-    ("HELLO of 4 GiB", wire.frame(wire.HELLO, length=0xFFFFFFFF), PROTO),
-    ("DATA of 4 GiB", wire.frame(wire.DATA, length=0xFFFFFFFF), PROTO),
+    ("HELLO of 4,097 bytes", wire.frame(wire.HELLO, payload_len=4097), PROTO),
+    ("HELLO of 4 GiB", wire.frame(wire.HELLO, payload_len=0xFFFFFFFF), PROTO),
+    ("DATA of 4 GiB", wire.frame(wire.DATA, payload_len=0xFFFFFFFF), PROTO),
     ("HELLO that is no message", wire.frame(wire.HELLO, b"\xff" * 40), PROTO),
     ("HELLO that ends early", wire.frame(wire.HELLO, b"\x0a\x20abc"), PROTO),
     ("HELLO with a wrong payload checksum", wire.frame(wire.HELLO, b"\x0a\x01a", flags=4, payload_sum=1), PROTO),
@@ -152,7 +151,7 @@ EARLY = [
     ("WELCOME", wire.frame(wire.WELCOME), PROTO),
     ("a wrong header checksum", wire.frame(wire.PING, header_sum=1), PROTO),
     ("type 21", wire.frame(21), PROTO),
-    ("PING of 4,097 bytes", wire.frame(wire.PING, length=4097), PROTO),
+    ("PING of 4,097 bytes", wire.frame(wire.PING, payload_len=4097), PROTO),
 ]
 
 # Frames of rank 1 of a running job; the code of the ABORT that both ranks get.
@@ -176,8 +175,8 @@ RULES = [
     ("a payload that is too short", [data([1], count=2)], PROTO),
     ("a payload that is too long", [data([1, 2], count=1)], PROTO),
     ("no payload", [data([], count=1)], PROTO),
-    ("16 MiB", [data([1], length=16 << 20)], PROTO),
-    ("more than 16 MiB", [data([1], length=(16 << 20) + 1)], PROTO),
+    ("16 MiB", [data([1], payload_len=16 << 20)], PROTO),
+    ("more than 16 MiB", [data([1], payload_len=(16 << 20) + 1)], PROTO),
     ("operation 2^63", [data([1], seq=1 << 63)], PROTO),
     ("operation 2^64 - 1", [data([1], seq=(1 << 64) - 1)], PROTO),
     ("count 2^64 - 1", [data([1], count=(1 << 64) - 1)], PROTO),
@@ -200,18 +199,18 @@ RULES = [
                          ("LATE", LATE), ("CHALLENGE", wire.CHALLENGE))),
     ("HELLO again", [wire.hello()], PROTO),
     ("PROOF", [wire.frame(wire.PROOF)], PROTO),
-    ("an ABORT of its own", [wire.frame(wire.ABORT, wire.pack({1: 9, 2: "rank 1: enough"}))], MISMATCH),
+    ("an ABORT of its own", [wire.frame(wire.ABORT, pb.Abort(code=MISMATCH, message="rank 1: enough"))], MISMATCH),
 ]  # fmt: skip
 
-# The same after rank 0 has sent data([1], name=5).
+# The same after rank 0 has sent data([1], name_hash=5).
 DIFFERENT = [
     ("another count", [data([1, 2])], MISMATCH),
     ("another dtype", [data([1], dtype=2)], MISMATCH),
-    ("another op", [data([1], op=2, name=5)], MISMATCH),
-    ("another name", [data([1], name=6)], MISMATCH),
+    ("another op", [data([1], op=2, name_hash=5)], MISMATCH),
+    ("another name", [data([1], name_hash=6)], MISMATCH),
     ("no name", [data([1])], MISMATCH),
-    ("a group", [data([1], name=5, tensors=2)], MISMATCH),
-    ("other chunk_elems", [data([1], name=5, chunk_elems=4)], PROTO),
+    ("a group", [data([1], name_hash=5, tensors=2)], MISMATCH),
+    ("other chunk_elems", [data([1], name_hash=5, chunk_elems=4)], PROTO),
     ("a broadcast", [data([1], op=wire.BROADCAST, flags=wire.ROOT)], MISMATCH),
     ("another operation in its place", [data([1], seq=5)], MISMATCH),
     ("GOODBYE while rank 0 waits", [wire.frame(wire.GOODBYE)], CLOSED),
@@ -254,27 +253,31 @@ SILENT = [
 ]
 
 
+def _mac(secret, hello, challenge, side="worker", binding=b""):
+    return wire.mac(secret, side, binding, hello, challenge)
+
+
 def _proof(mac, **frame):
-    return wire.frame(wire.PROOF, wire.pack({1: mac}), **frame)
+    return wire.frame(wire.PROOF, pb.Proof(mac=mac), **frame)
 
 
 # What follows CHALLENGE, as a function of the secret and of the payloads of HELLO and CHALLENGE; the code of REFUSED.
 PROOFS = [
     ("a random proof", lambda *_: _proof(os.urandom(32)), REFUSED),
     ("a proof of zeros", lambda *_: _proof(bytes(32)), REFUSED),
-    ("another secret", lambda s, h, c: _proof(wire.mac(s + b"x", "worker", h, c)), REFUSED),
-    ("the label of the reducer", lambda s, h, c: _proof(wire.mac(s, "reducer", h, c)), REFUSED),
-    ("another nonce", lambda s, h, c: _proof(wire.mac(s, "worker", h, wire.pack({1: bytes(32)}))), REFUSED),
-    ("another HELLO", lambda s, h, c: _proof(wire.mac(s, "worker", h + b"x", c)), REFUSED),
-    ("HELLO and CHALLENGE exchanged", lambda s, h, c: _proof(wire.mac(s, "worker", c, h)), REFUSED),
-    ("a binding on a plain connection", lambda s, h, c: _proof(wire.mac(s, "worker", h, c, bytes(32))), REFUSED),
-    ("31 bytes", lambda s, h, c: _proof(wire.mac(s, "worker", h, c)[:31]), PROTO),
-    ("33 bytes", lambda s, h, c: _proof(wire.mac(s, "worker", h, c) + b"x"), PROTO),
+    ("another secret", lambda s, h, c: _proof(_mac(s + b"x", h, c)), REFUSED),
+    ("the label of the reducer", lambda s, h, c: _proof(_mac(s, h, c, "reducer")), REFUSED),
+    ("another nonce", lambda s, h, c: _proof(_mac(s, h, b"\x0a\x20" + bytes(32))), REFUSED),
+    ("another HELLO", lambda s, h, c: _proof(_mac(s, h + b"x", c)), REFUSED),
+    ("HELLO and CHALLENGE exchanged", lambda s, h, c: _proof(_mac(s, c, h)), REFUSED),
+    ("a binding on a plain connection", lambda s, h, c: _proof(_mac(s, h, c, binding=bytes(32))), REFUSED),
+    ("31 bytes", lambda s, h, c: _proof(_mac(s, h, c)[:31]), PROTO),
+    ("33 bytes", lambda s, h, c: _proof(_mac(s, h, c) + b"x"), PROTO),
     ("no proof", lambda *_: wire.frame(wire.PROOF), PROTO),
-    ("PROOF of 65 bytes", lambda *_: wire.frame(wire.PROOF, length=65), PROTO),
+    ("PROOF of 65 bytes", lambda *_: wire.frame(wire.PROOF, payload_len=65), PROTO),
     ("PROOF that is no message", lambda *_: wire.frame(wire.PROOF, b"\xff" * 34), PROTO),
-    ("a wrong header checksum", lambda s, h, c: _proof(wire.mac(s, "worker", h, c), header_sum=1), PROTO),
-    ("a wrong payload checksum", lambda s, h, c: _proof(wire.mac(s, "worker", h, c), flags=4, payload_sum=1), PROTO),
+    ("a wrong header checksum", lambda s, h, c: _proof(_mac(s, h, c), header_sum=1), PROTO),
+    ("a wrong payload checksum", lambda s, h, c: _proof(_mac(s, h, c), flags=4, payload_sum=1), PROTO),
     ("HELLO in place of PROOF", lambda *_: wire.hello(), PROTO),
     ("DATA in place of PROOF", lambda *_: data([1]), PROTO),
     ("CHALLENGE in place of PROOF", lambda s, h, c: wire.frame(wire.CHALLENGE, c), PROTO),
@@ -297,20 +300,22 @@ class Call:
 
         self.channel = grpc.insecure_channel(address, [("grpc.use_local_subchannel_pool", 1)])
         self.sent, self.data, self.pieces, self.timeout = queue.SimpleQueue(), b"", queue.SimpleQueue(), 30
-        exchange = self.channel.stream_stream("/reduction.v1.Reducer/Exchange")
+        exchange = self.channel.stream_stream(
+            "/reduction.v1.Reducer/Exchange", pb.Piece.SerializeToString, pb.Piece.FromString
+        )
         threading.Thread(target=self._read, args=(exchange(iter(self.sent.get, None)),), daemon=True).start()
 
     def _read(self, answers):
         try:
-            for piece in answers:  # its tag, its length, and the bytes
-                self.pieces.put(piece[next(i for i in range(1, 6) if piece[i] < 128) + 1 :])
+            for piece in answers:
+                self.pieces.put(piece.data)
         except Exception:  # the end of the call, whatever its status
             pass
         self.pieces.put(b"")
 
     def sendall(self, data):
         for at in range(0, len(data), 1 << 19):
-            self.sent.put(wire.pack({1: data[at : at + (1 << 19)]}))
+            self.sent.put(pb.Piece(data=data[at : at + (1 << 19)]))
 
     def recv(self, n):
         if not self.data:
@@ -358,7 +363,7 @@ class Table:
         for rank, client in enumerate(clients):
             if self.secret:
                 mac = client.prove(self.secret, job=job, rank=rank, world_size=2, **values)
-                if wire.unpack(client.expect(wire.WELCOME))[3] != mac:
+                if pb.Welcome.FromString(client.expect(wire.WELCOME)).mac != mac:
                     raise AssertionError("the proof in WELCOME is wrong")
             else:
                 client.join(job=job, rank=rank, world_size=2, **values)
@@ -375,12 +380,13 @@ class Table:
             raise AssertionError(f"no answer: {exc}") from None
         if found is None:
             raise AssertionError("the connection ended without an answer")
-        said = wire.unpack(found[1]) if found[0] in (wire.REFUSED, wire.ABORT) else {}
-        got = -(said.get(1, 0) + 1 >> 1)  # zigzag
-        if found[0] != kind or got != code or not said.get(2):
-            raise AssertionError(f"got a frame of type {found[0]}, code {got}: {said.get(2, b'').decode()!r}")
+        said = pb.Refused() if found[0] == wire.REFUSED else pb.Abort()
+        if found[0] in (wire.REFUSED, wire.ABORT):
+            said.ParseFromString(found[1])
+        if found[0] != kind or said.code != code or not said.message:
+            raise AssertionError(f"got a frame of type {found[0]}, code {said.code}: {said.message!r}")
         client.closed()
-        return said[2].decode()
+        return said.message
 
     def row(self, name, run):
         self.rows += 1
@@ -426,9 +432,8 @@ class Table:
         for rank in (1, 0):
             clients[rank].join(job=job, rank=rank, world_size=2, features=announced[rank], incarnation=70 + rank)
         for client in clients:
-            said = wire.unpack(client.expect(wire.START))
-            got = tuple(struct.unpack("<2Q", said[1] + said[2])) if said else None
-            if (got and (got[0] & 1, got[1])) != (known and (known, 70)):
+            said = pb.Start.FromString(client.expect(wire.START))
+            if (said.features & 1, said.start) != ((known, 70) if known else (0, 0)):
                 raise AssertionError(f"START has {said}")
 
     def early(self, sent, code):
@@ -463,8 +468,8 @@ class Table:
         self.open = [client]
         while (found := client.receive()) and found[0] in (VIEW, RESUME):
             pass
-        said = wire.unpack(found[1]) if found and found[0] == wire.ABORT else {}
-        if -(said.get(1, 0) + 1 >> 1) != code or b"nothing was heard from it for" not in said[2]:
+        said = pb.Abort.FromString(found[1]) if found and found[0] == wire.ABORT else pb.Abort()
+        if said.code != code or "nothing was heard from it for" not in said.message:
             raise AssertionError(f"got {found}")
         client.closed()
 
@@ -498,7 +503,7 @@ class Table:
         for name, frames, code in RULES:
             self.row(f"running: {name}", lambda: self.rule(frames, code))
         for name, frames, code in DIFFERENT:
-            self.row(f"after rank 0: {name}", lambda: self.rule(frames, code, [data([1], name=5)]))
+            self.row(f"after rank 0: {name}", lambda: self.rule(frames, code, [data([1], name_hash=5)]))
         for name, frames, code in RETAIN:
             self.row(f"retain: {name}", lambda: self.rule(frames, code, retain=True))
         for name, frames, retain, code in ENDS:

@@ -441,7 +441,7 @@ class Connect(Check):
         """A HELLO for no world is answered and joins nothing."""
         with harness.Cluster(transport="tcp") as c, wire.Client(c.connect(0)) as client:
             client.send(wire.hello(world_size=0))
-            self.assertRegex(wire.unpack(client.expect(wire.WELCOME))[1].decode(), r"^reduction \d")
+            self.assertRegex(wire.pb.Welcome.FromString(client.expect(wire.WELCOME)).software, r"^reduction \d")
             client.closed()
 
 

@@ -54,8 +54,8 @@ class Reducer(unittest.TestCase):
             order = []
             for _ in range(chunks + 1):
                 payload = a.expect(wire.RESULT)
-                _, _, _, _, priority, _, _, _, chunk, seq = a.header[:10]
-                self.assertEqual(priority, seq)
+                chunk, seq = a.header["chunk"], a.header["seq"]
+                self.assertEqual(a.header["priority"], seq)
                 self.assertEqual(payload, struct.pack("<f", 2 * (seq + 1)) * (CHUNK // 4))
                 order.append((seq, chunk))
             self.assertEqual([e for e in order if e[0] == 0], [(0, chunk) for chunk in range(chunks)])
@@ -138,11 +138,7 @@ class Worker(unittest.TestCase):
     @staticmethod
     def digest(priorities):
         """As the specification says; one reducer with one lane."""
-        numbers = [0, 0, 8192, 32, priorities, 1, b"r0", 1, 64] + [0] * 64
-        found = 0
-        for n in numbers:
-            found = wire.chain(n if isinstance(n, bytes) else struct.pack("<Q", n), found)
-        return found
+        return wire.protocol.digest(False, False, 8192, 32, priorities, [("r0", 1)], [0] * 64)
 
     def test_a_small_operation_does_not_wait_for_a_large_one(self):
         for agents in (0, 1):

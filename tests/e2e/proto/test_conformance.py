@@ -54,7 +54,7 @@ class Conformance(unittest.TestCase):
 
     def test_wrong_answers_are_found(self):
         """A listener that closes without an answer, that answers with another code, or with another frame."""
-        other_code = wire.frame(wire.REFUSED, wire.pack({1: 1, 2: "no"}))
+        other_code = wire.frame(wire.REFUSED, wire.pb.Refused(code=-1, message="no"))
         for reply, found in ((b"", "without an answer"), (other_code, "code -1"),
                              (wire.frame(wire.START), "type 5")):  # fmt: skip
             with self.subTest(found), socket.create_server(("127.0.0.1", 0)) as listener:

@@ -141,7 +141,7 @@ class Garbage(unittest.TestCase):
         cases = [
             ("noise", [b"\xaa" * 64], "not frames of this protocol"),
             ("other version", [data([1], version=3)], "version 3"),
-            ("too long for the job", [data([1], length=16 << 20)], "payload bytes instead of 4"),
+            ("too long for the job", [data([1], payload_len=16 << 20)], "payload bytes instead of 4"),
             ("window", [data([1], seq=i) for i in range(17)], "more than 16 chunks"),
         ]  # fmt: skip
         for number, (name, frames, expected) in enumerate(cases):
@@ -255,7 +255,7 @@ class Specification(unittest.TestCase):
             values = [float(i) for i in range(ELEMS + 2)]
             for client in (a, b):
                 for chunk, part in enumerate((values[:ELEMS], values[ELEMS:])):
-                    client.send(data(part, chunk=chunk, count=len(values), name=wire.name_hash("w")))
+                    client.send(data(part, chunk=chunk, count=len(values), name_hash=wire.name_hash("w")))
             for client in (a, b):
                 got = floats(client.expect(wire.RESULT)) + floats(client.expect(wire.RESULT))
                 self.assertEqual(got, [2 * v for v in values])
@@ -263,7 +263,8 @@ class Specification(unittest.TestCase):
             a.send(data([1, 4], seq=1, op=4))
             b.send(data([2, 5], seq=1, op=4))
             self.assertEqual(floats(a.expect(wire.RESULT)), [1, 3])
-            self.assertEqual(a.header[2:11], (wire.RESULT, 0, 0, 7, 4, 8, 0, 1, 2))
+            said = [a.header[name] for name in "type flags dtype op payload_len chunk seq count".split()]
+            self.assertEqual(said, [wire.RESULT, 0, 7, 4, 8, 0, 1, 2])
             b.expect(wire.RESULT)
             # float16: one rank sends float32 partial sums
             a.send(wire.frame(wire.DATA, struct.pack("<e", 0.5), seq=2, dtype=6, count=1, chunk_elems=ELEMS * 2))
@@ -293,7 +294,7 @@ class Specification(unittest.TestCase):
                 client.join(job="abort", rank=rank, world_size=2)
             for client in (a, b):
                 client.expect(wire.START)
-            b.send(wire.frame(wire.ABORT, wire.pack({1: 11, 2: "rank 1: out of paper"})))
+            b.send(wire.frame(wire.ABORT, wire.pb.Abort(code=-6, message="rank 1: out of paper")))
             self.assertEqual(a.reason(wire.ABORT), "rank 1: out of paper")
         with harness.Cluster() as c, wire.Client(c.connect(0)) as a, wire.Client(c.connect(0)) as b:
             for rank, client in enumerate((a, b)):

@@ -160,9 +160,9 @@ class Reducer(Base):
         ):
             with wire.Client(c.connect(0)) as client:
                 client.send(wire.hello(**values))
-                fields = wire.unpack(client.expect(wire.REFUSED))
-                self.assertIn(says, fields[2].decode())
-                self.assertEqual(bool(fields.get(3)), retry, fields)
+                refused = client.refused()
+                self.assertIn(says, refused.message)
+                self.assertEqual(refused.retry, retry, refused)
 
     def test_silent_connections_block_no_worker(self):
         """Silent connections up to the limit, which would last a minute: the oldest are closed."""
@@ -190,9 +190,9 @@ class Reducer(Base):
         for _ in range(2):
             crowd = [wire.Client(c.connect(0)) for _ in range(60)]
             for client in crowd:
-                fields = wire.unpack(client.expect(wire.REFUSED))
-                self.assertIn("connections, as many as its server.max_connections allows", fields[2].decode())
-                self.assertTrue(fields.get(3), "retry is not set")
+                refused = client.refused()
+                self.assertIn("connections, as many as its server.max_connections allows", refused.message)
+                self.assertTrue(refused.retry)
                 client.sock.close()
         workers[0].sock.close()
         deadline = time.monotonic() + 20 * harness.SCALE
@@ -235,8 +235,9 @@ class Reducer(Base):
                 break
             workers.append(client)
         self.assertEqual(kind, wire.REFUSED)
-        self.assertIn("this reducer has no file descriptors left", wire.unpack(payload)[2].decode())
-        self.assertTrue(wire.unpack(payload).get(3), "retry is not set")
+        refused = wire.pb.Refused.FromString(payload)
+        self.assertIn("this reducer has no file descriptors left", refused.message)
+        self.assertTrue(refused.retry)
         self.assertGreater(len(workers), 20)
         for client in workers:
             client.sock.close()

@@ -107,10 +107,10 @@ class Impostor:
             c.expect(wire.HELLO)
             mac = self.mac
             if self.challenge:
-                c.send(wire.frame(wire.CHALLENGE, wire.pack({1: os.urandom(32)})))
-                proof = wire.unpack(c.expect(wire.PROOF))[1]
+                c.send(wire.frame(wire.CHALLENGE, wire.pb.Challenge(nonce=os.urandom(32))))
+                proof = wire.pb.Proof.FromString(c.expect(wire.PROOF)).mac
                 mac = proof if mac == "reflect" else mac
-            c.send(wire.frame(wire.WELCOME, wire.pack({2: 10000} | ({3: mac} if mac else {}))))
+            c.send(wire.frame(wire.WELCOME, wire.pb.Welcome(detect_ms=10000, mac=mac)))
             c.send(wire.frame(wire.START))
             while frame := c.receive():
                 self.told.append(frame[0])
@@ -254,8 +254,8 @@ class Auth(Guarded):
             workers = self.start(c, config={"reducers": where})
             self.step(workers, 3.0)
             for said in [bytes(s) for s in proxy.sent]:
-                hello = 64 + wire.HEADER.unpack(said[:64])[7]
-                self.assertEqual(wire.HEADER.unpack(said[hello : hello + 64])[2], wire.PROOF)
+                hello = 64 + wire.protocol.decode(said[:64])["payload_len"]
+                self.assertEqual(wire.protocol.decode(said[hello : hello + 64])["type"], wire.PROOF)
                 for i in (0, 1):  # there, and elsewhere
                     with wire.Client(c.connect(i)) as client:
                         client.send(said[:hello])
@@ -373,17 +373,17 @@ class RawPeers(Guarded):
     def test_the_specification_suffices(self):
         with self.cluster(reducers=1) as c, wire.Client(c.connect(0)) as client:
             want = client.prove(self.SECRET)
-            self.assertEqual(wire.unpack(client.expect(wire.WELCOME))[3], want)
+            self.assertEqual(wire.pb.Welcome.FromString(client.expect(wire.WELCOME)).mac, want)
             client.expect(wire.START)
 
     def test_invalid_proofs(self):
         with self.cluster(reducers=1) as c:
             for name, frame, expected in (
-                ("random", wire.frame(wire.PROOF, wire.pack({1: os.urandom(32)})), "has not proven"),
+                ("random", wire.frame(wire.PROOF, wire.pb.Proof(mac=os.urandom(32))), "has not proven"),
                 ("empty", wire.frame(wire.PROOF), "the proof in PROOF has 0 bytes, 32 were expected"),
-                ("31 bytes", wire.frame(wire.PROOF, wire.pack({1: b"x" * 31})), "has 31 bytes, 32 were expected"),
+                ("31 bytes", wire.frame(wire.PROOF, wire.pb.Proof(mac=b"x" * 31)), "has 31 bytes, 32 were expected"),
                 ("no protobuf", wire.frame(wire.PROOF, b"\xff" * 9), "the PROOF message cannot be decoded"),
-                ("long", wire.frame(wire.PROOF, length=65), "announces 65 payload bytes, at most 64 are allowed"),
+                ("long", wire.frame(wire.PROOF, payload_len=65), "announces 65 payload bytes, at most 64 are allowed"),
                 ("HELLO", wire.hello(), "the second frame is HELLO instead of PROOF"),
                 ("DATA", wire.frame(wire.DATA), "the second frame is DATA instead of PROOF"),
                 ("ABORT", wire.frame(wire.ABORT), "the second frame is ABORT instead of PROOF"),
@@ -421,7 +421,7 @@ class RawPeers(Guarded):
     def test_a_slow_proof_is_closed(self):
         """Wherever in PROOF it stops."""
         with self.cluster({"timeouts": {"handshake": "2500ms"}}, reducers=1) as c:
-            proof = wire.frame(wire.PROOF, wire.pack({1: b"x" * 32}))
+            proof = wire.frame(wire.PROOF, wire.pb.Proof(mac=b"x" * 32))
             clients = [(wire.Client(c.connect(0)), sent) for sent in (0, 1, 64, 65, len(proof) - 1)]
             for client, sent in clients:
                 self.addCleanup(client.sock.close)

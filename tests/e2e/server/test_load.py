@@ -114,7 +114,7 @@ class Load(unittest.TestCase):
                 listener.settimeout(20 * harness.SCALE)
                 with wire.Client(listener.accept()[0]) as reducer:
                     reducer.expect(wire.HELLO)
-                    reducer.send(wire.frame(wire.WELCOME, wire.pack({2: 10000})) + wire.frame(wire.START))
+                    reducer.send(wire.frame(wire.WELCOME, wire.pb.Welcome(detect_ms=10000)) + wire.frame(wire.START))
                     payload = bytearray(reducer.expect(wire.DATA))
                     payload[at] ^= 1
                     reducer.send(wire.frame(wire.RESULT, bytes(payload), dtype=7, count=256, chunk_elems=8192))

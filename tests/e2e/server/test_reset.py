@@ -54,7 +54,7 @@ class Reset(unittest.TestCase):
         """A busy reducer finds the ABORT and the reset at the same time."""
         reducer = self.cluster.reducers[0]
         reducer.signal(signal.SIGSTOP)
-        self.bad.send(wire.frame(wire.ABORT, wire.pack({1: 5, 2: "rank 1: out of paper"})))
+        self.bad.send(wire.frame(wire.ABORT, wire.pb.Abort(code=-3, message="rank 1: out of paper")))
         reset(self.bad)
         reducer.signal(signal.SIGCONT)
         self.assertEqual(self.good.reason(wire.ABORT), "rank 1: out of paper")
@@ -75,14 +75,14 @@ class Reset(unittest.TestCase):
             other.expect(wire.RESULT)
         reducer.signal(signal.SIGSTOP)
         self.good.send(data(1))
-        self.bad.send(wire.frame(wire.ABORT, wire.pack({1: 5, 2: "rank 1: out of ink"})))
+        self.bad.send(wire.frame(wire.ABORT, wire.pb.Abort(code=-3, message="rank 1: out of ink")))
         reset(self.bad)
         reducer.signal(signal.SIGCONT)
         kind, payload = self.good.receive()
         if kind == wire.RESULT:
             kind, payload = self.good.receive()
         self.assertEqual(kind, wire.ABORT)
-        self.assertEqual(wire.unpack(payload)[2].decode(), "rank 1: out of ink")
+        self.assertEqual(wire.pb.Abort.FromString(payload).message, "rank 1: out of ink")
 
 
 if __name__ == "__main__":
