@@ -175,6 +175,8 @@ RULES = [
     ("a payload that is too short", [data([1], count=2)], PROTO),
     ("a payload that is too long", [data([1, 2], count=1)], PROTO),
     ("no payload", [data([], count=1)], PROTO),
+    ("noise", [b"\xaa" * 64], PROTO),
+    ("version 3", [data([1], version=3)], PROTO),
     ("16 MiB", [data([1], payload_len=16 << 20)], PROTO),
     ("more than 16 MiB", [data([1], payload_len=(16 << 20) + 1)], PROTO),
     ("operation 2^63", [data([1], seq=1 << 63)], PROTO),

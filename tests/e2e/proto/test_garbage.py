@@ -1,77 +1,25 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
 # run: beside-others
-"""Invalid input on a reducer's port: other programs, other versions, random bytes, workers that break rules.
+"""Invalid input on a reducer's port, beyond the table of conformance.py: what needs more than a row there.
 
 The clients here are raw sockets (wire.py). All of it happens beside a job of two well-behaved raw clients, whose sums
-must stay right. conformance.py has the table of misbehaviours and their codes, tests/unit the sentences; here are those
-that need more than a row there.
+must stay right.
 """
 
 import random
 import socket
 import struct
-import threading
 import time
 import unittest
 
 import harness
 import wire
-
-KIB64 = 65536
-ELEMS = KIB64 // 4  # float32 elements of a chunk
-
-
-def data(values, seq=0, chunk=0, count=None, **other):
-    """A DATA frame of float32 values, a sum unless something else is given."""
-    payload = struct.pack(f"<{len(values)}f", *values)
-    rest = {"dtype": 7, "op": 0, "chunk_elems": ELEMS, **other}
-    return wire.frame(wire.DATA, payload, seq=seq, chunk=chunk, count=len(values) if count is None else count, **rest)
+from conformance import ELEMS, Neighbors, Table, data
 
 
 def floats(payload):
     return list(struct.unpack(f"<{len(payload) // 4}f", payload))
-
-
-class Neighbors:
-    """Two clients of a job of their own that all-reduce as long as the block lasts, in a thread."""
-
-    def __init__(self, cluster):
-        self.clients = [wire.Client(cluster.connect(0)) for _ in range(2)]
-        self.rounds = 0
-        self.error = None
-        self.stopping = threading.Event()
-        self.thread = threading.Thread(target=self.run)
-
-    def __enter__(self):
-        for rank, client in enumerate(self.clients):
-            client.join(job="neighbors", rank=rank, world_size=2)
-        for client in self.clients:
-            client.expect(wire.START)
-        self.thread.start()
-        return self
-
-    def run(self):
-        try:
-            while not self.stopping.is_set():
-                for rank, client in enumerate(self.clients):
-                    client.send(data([self.rounds % 1000 + rank] * 5, seq=self.rounds))
-                want = [2 * (self.rounds % 1000) + 1] * 5
-                for client in self.clients:
-                    got = floats(client.expect(wire.RESULT))
-                    if got != want:
-                        raise AssertionError(f"round {self.rounds}: got {got}, expected {want}")
-                self.rounds += 1
-        except Exception as exc:  # for the thread that leaves the block
-            self.error = exc
-
-    def __exit__(self, kind, *_):
-        self.stopping.set()
-        self.thread.join()
-        for client in self.clients:
-            client.sock.close()
-        if kind is None and (self.error or self.rounds == 0):
-            raise AssertionError(f"the neighbors failed in round {self.rounds}: {self.error!r}")
 
 
 class Garbage(unittest.TestCase):
@@ -79,52 +27,17 @@ class Garbage(unittest.TestCase):
     def setUpClass(cls):
         cls.cluster = harness.Cluster()
         cls.cluster.__enter__()
-        cls.neighbors = Neighbors(cls.cluster)
-        cls.neighbors.__enter__()
+        cls.neighbors = Neighbors(Table(cls.cluster.address(0)))
 
     @classmethod
     def tearDownClass(cls):
         try:
-            cls.neighbors.__exit__(None, None, None)
+            cls.neighbors.stop()
         finally:
             cls.cluster.__exit__(None, None, None)
 
     def connect(self):
         return wire.Client(self.cluster.connect(0))
-
-    def test_first_frame_is_no_hello(self):
-        """What a user reads who has connected another program, or another version."""
-        cases = [
-            ("HTTP", b"GET / HTTP/1.1\r\nHost: reducer\r\nUser-Agent: somebody curious/1.0\r\n\r\n", "bytes 47 45"),
-            ("TLS", b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(100), "does not speak TLS"),
-            ("version 2", wire.frame(wire.HELLO, version=2), "version 2, this side speaks version 1"),
-            ("flags", wire.frame(wire.HELLO, flags=0x81), "flags 0x80 are unknown"),
-        ]
-        for name, sent, expected in cases:
-            with self.subTest(name), self.connect() as c:
-                c.send(sent)
-                self.assertIn(expected, c.reason(wire.REFUSED))
-
-    def test_limits_of_this_reducer(self):
-        """Values within the protocol's ranges that this reducer does not admit."""
-        for values, expected in (
-            ({"world_size": 300}, "server.max_workers"),
-            # more memory than server.memory (4 GiB) together
-            ({"window": 512, "deterministic": True, "world_size": 256, "lanes": 64}, "server.memory"),
-        ):
-            with self.subTest(values), self.connect() as c:
-                c.send(wire.hello(**{"job": "impossible", **values}))
-                self.assertIn(expected, c.reason(wire.REFUSED))
-
-    def test_hello_in_small_pieces(self):
-        with self.connect() as c:
-            c.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            for byte in wire.hello(job="pieces"):
-                c.send(bytes([byte]))
-            c.expect(wire.WELCOME)
-            c.expect(wire.START)
-            c.send(wire.frame(wire.GOODBYE))
-            c.closed()
 
     def pair(self, job, **values):
         """Two clients of one job that has started: rank 0, rank 1."""
@@ -135,24 +48,6 @@ class Garbage(unittest.TestCase):
         for c in clients:
             c.expect(wire.START)
         return clients
-
-    def test_a_rank_that_breaks_the_rules(self):
-        """The other rank of the job gets an error that names the rank and the violation."""
-        cases = [
-            ("noise", [b"\xaa" * 64], "not frames of this protocol"),
-            ("other version", [data([1], version=3)], "version 3"),
-            ("too long for the job", [data([1], payload_len=16 << 20)], "payload bytes instead of 4"),
-            ("window", [data([1], seq=i) for i in range(17)], "more than 16 chunks"),
-        ]  # fmt: skip
-        for number, (name, frames, expected) in enumerate(cases):
-            with self.subTest(name):
-                good, bad = self.pair(f"rules-{number}")
-                for f in frames:
-                    bad.send(f)
-                text = good.reason(wire.ABORT)
-                self.assertIn(expected, text)
-                self.assertIn("rank 1", text)
-                bad.sock.close()
 
     def test_data_before_start(self):
         """Only the connection that broke the rule is closed: the rank may join again."""
@@ -287,15 +182,8 @@ class Specification(unittest.TestCase):
                 client.closed()
             c.reducers[0].wait_text("job-closed.*spec")
 
-    def test_abort_reaches_all_ranks(self):
-        """The sentence of one rank's ABORT reaches the others unchanged; a rank that leaves early is named."""
-        with harness.Cluster() as c, wire.Client(c.connect(0)) as a, wire.Client(c.connect(0)) as b:
-            for rank, client in enumerate((a, b)):
-                client.join(job="abort", rank=rank, world_size=2)
-            for client in (a, b):
-                client.expect(wire.START)
-            b.send(wire.frame(wire.ABORT, wire.pb.Abort(code=-6, message="rank 1: out of paper")))
-            self.assertEqual(a.reason(wire.ABORT), "rank 1: out of paper")
+    def test_a_rank_that_leaves(self):
+        """It is named, with its label."""
         with harness.Cluster() as c, wire.Client(c.connect(0)) as a, wire.Client(c.connect(0)) as b:
             for rank, client in enumerate((a, b)):
                 client.join(job="leave", rank=rank, world_size=2, label=f"host {rank}")
@@ -303,8 +191,7 @@ class Specification(unittest.TestCase):
                 client.expect(wire.START)
             a.send(data([1]))
             b.send(wire.frame(wire.GOODBYE))
-            text = a.reason(wire.ABORT)
-            self.assertIn("rank 1 (host 1) closed the communicator", text)
+            self.assertIn("rank 1 (host 1) closed the communicator", a.reason(wire.ABORT))
 
 
 if __name__ == "__main__":
