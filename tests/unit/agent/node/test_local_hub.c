@@ -122,6 +122,7 @@ START_TEST(a_silent_client_is_lost)
 		pass_time(start + 1000 * beat);
 		fake_alloc(&fa, c[0], 4096);
 	}
+	fake_settle(&fa);
 	ck_assert_str_eq(c[1]->story, "WELCOME READY"); /* after 3 s of silence */
 	pass_time(start + 25000);
 	fake_settle(&fa);
