@@ -6,7 +6,6 @@
 #include <inttypes.h>
 #include <math.h>
 #include <poll.h>
-#include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -616,20 +615,6 @@ static void close_pending(struct rank *r)
 	close_comm(r);
 }
 
-static void lost_rank(struct rank *r)
-{
-	static double x[200000];
-
-	open_comm(r);
-	all_here(r);
-	if (r->rank == 1)
-		raise(SIGKILL);
-	EXPECT_RC(reduction_all_reduce(r->comm, x, x, 200000, REDUCTION_FLOAT64, REDUCTION_SUM, &r->err),
-		  REDUCTION_EPEER);
-	EXPECT(strstr(r->err.message, "rank 1"));
-	close_comm(r);
-}
-
 static void missing_rank(struct rank *r)
 {
 	reduction_options opt = options(r);
@@ -694,7 +679,6 @@ static const struct scenario scenarios[] = {
     {"tensor_calls", 2, tensor_calls, -1, ALSO_AGENT | ALSO_NODE},
     {"mismatch", 3, mismatch, -1, 0},
     {"close_pending", 3, close_pending, -1, 0},
-    {"lost_rank", 4, lost_rank, 1, 0},
     {"missing_rank", 3, missing_rank, -1, 0},
     {"no_reducer", 1, no_reducer, -1, 0},
     {"duplicate_rank", 1, duplicate_rank, -1, 0},

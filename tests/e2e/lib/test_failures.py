@@ -97,18 +97,6 @@ class Failures(unittest.TestCase):
                     w.kill()
                 c.reducers[0].wait_text("job-closed")
 
-    def test_worker_killed_before_the_others_joined(self):
-        """Its place is free again: the job had not started."""
-        with harness.Cluster(reducers=2, server_args=["--log-level", "debug"]) as c:
-            first = c.start_worker(1, 2, LOOP + ["0", "100"])
-            for r in c.reducers:
-                r.wait_text("worker-joined.*rank=1")
-            first.kill()
-            for r in c.reducers:
-                r.wait_text("job-closed")
-            for w in self.running(c, 2):
-                w.kill()
-
     def shells(self, cluster, world_size=2):
         workers = cluster.start_workers(world_size, SHELL)
         for w in workers:

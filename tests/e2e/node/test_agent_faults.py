@@ -109,28 +109,6 @@ class Faults(unittest.TestCase):
         for w in workers:
             self.assertEqual(w.wait(), 0, w.report())
 
-    def test_rank_killed(self):
-        with self.cluster(agents=2) as c:
-            neighbors = c.start_workers(2, NEIGHBORS, env=lambda rank: {"REDUCTION_AGENT": c.socket_path(0),
-                                                                        "LOCAL_WORLD_SIZE": 2, "LOCAL_RANK": rank})
-            for n in neighbors:
-                n.said("open")
-            workers = self.open(c, 4)
-            self.tell(workers[:1] + workers[2:])
-            workers[1].kill()
-            rest = [workers[0], workers[2], workers[3]]
-            self.expect_error(rest, rf"rank 1 \(pid {workers[1].pid} on {HOST}\) exited", -6)
-            self.tell(rest)  # later calls have the same error
-            self.expect_error(rest, "rank 1 .* exited", -6)
-            self.leave(rest)
-            for n in neighbors:
-                n.tell("stop")
-            self.assertEqual(c.wait_all(neighbors), [0, 0])
-            again = self.open(c, 4)  # the same job, after all ranks of the old one have left
-            self.tell(again)
-            self.expect_sum(again, 4)
-            self.leave(again)
-
     def test_killed_amid_large_operations(self):
         """While bytes are copied in and out, by the library's threads and the agent's."""
         for victim, pattern in (("rank", "rank 1 .* exited"), ("agent", "the agent at .* was lost"),
@@ -143,14 +121,6 @@ class Faults(unittest.TestCase):
                 for w in workers[:1] if victim == "rank" else workers:
                     self.assertRegex(w.said("over")["message"], pattern)
                     self.assertEqual(w.wait(), 0, w.report())
-
-    def test_only_rank_of_a_node_killed(self):
-        with self.cluster(agents=2) as c:
-            workers = self.open(c, 2)
-            self.tell(workers[:1])
-            workers[1].kill()
-            self.expect_error(workers[:1], rf"rank 1 \(pid {workers[1].pid} on {HOST}\) exited", -6)
-            self.leave(workers[:1])
 
     def test_rank_leaves_early(self):
         with self.cluster() as c:

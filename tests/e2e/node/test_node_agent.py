@@ -111,21 +111,6 @@ class NodeAgent(unittest.TestCase):
                 self.assertEqual(of["code"], -6, of)
                 self.assertLess(of["seconds"], AT_ONCE)
 
-    def test_another_process_is_killed(self):
-        with self.cluster() as c:
-            workers = self.open(c, [3])
-            for w in workers:
-                w.said("open")
-            for w in workers[:2]:
-                w.tell("10 float32 sum")
-            workers[2].signal(signal.SIGKILL)
-            for w in workers[:2]:
-                said = w.said("answer 0")
-                self.assertRegex(said["message"], r"rank 2 \(pid \d+ on .*\) exited")
-                self.assertLess(said["seconds"], AT_ONCE)
-                w.tell()
-            self.assertEqual(c.wait_all(workers[:2]), [0, 0])
-
     def test_the_serving_process_never_starts(self):
         with self.cluster(timeouts={"connect": "1s"}) as c:
             said = self.open(c, [2], [1])[0].said("closed")

@@ -456,22 +456,6 @@ class Errors(unittest.TestCase):
                 raises(reduction.MismatchError, "gave it priority", comm.broadcast, np.zeros(3), priority=rank)
             """, end=""))
 
-    def test_peer_lost(self):
-        with harness.Cluster() as c:
-            code = """
-                if rank == 1:
-                    comm.barrier()                          # all are there
-                    print("here", flush=True)
-                    threading.Event().wait()
-                exc = raises(reduction.PeerLostError, "rank 1", lambda: [comm.barrier(), comm.all_reduce(np.zeros(3))])
-                assert exc.code == -6
-            """
-            procs = c.start_workers(3, program(code, end=""))
-            procs[1].wait_text("here", stream="out")
-            procs[1].kill()
-            for i in (0, 2):
-                self.assertEqual(procs[i].wait(30), 0, procs[i].report())
-
     def test_with_block_keeps_the_first_error(self):
         with harness.Cluster() as c:
             c.run(2, program("""

@@ -133,21 +133,6 @@ class Right(Tls):
         job.go(40)
         job.done()
 
-    def test_a_lost_rank_is_named(self):
-        c = self.mutual(server_args=[])
-        test = self
-
-        class Two(test_failover.Job):
-            def __init__(self):
-                super().__init__(test, c, gates={5: 0})
-
-        job = Two()
-        job.at_gate(5)
-        job.workers[3].kill()
-        job.go(5)
-        for w in job.workers[:3]:
-            self.assertRegex(w.said("end", 60)["message"], "rank 3 .*was lost")
-
     def test_server_name_of_the_configuration(self):
         c = self.cluster(self.good.reducer("elsewhere"))
         reducers = [{"id": "r0", "address": c.address(0), "tls_name": "elsewhere"}]
