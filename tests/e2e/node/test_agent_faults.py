@@ -5,7 +5,9 @@
 cause, in time, and other jobs of the same agent continue.
 """
 
+import contextlib
 import os
+import pathlib
 import re
 import signal
 import socket
@@ -74,6 +76,28 @@ LARGE = harness.python("""
 """)
 
 HOST = re.escape(socket.gethostname())
+
+
+@contextlib.contextmanager
+def memory_group(limit):
+    """Makes a control group with this limit; yields its folder, or None where that is not permitted."""
+    own = re.findall(r"^\d*:(?:memory)?:(.*)$", pathlib.Path("/proc/self/cgroup").read_text(), re.M)
+    for root, name in (("memory", "memory.limit_in_bytes"), ("", "memory.max")):
+        for parent in (*own, "/"):
+            group = pathlib.Path("/sys/fs/cgroup", root, parent.lstrip("/"), f"reduction-test-{os.getpid()}")
+            try:
+                group.mkdir()
+                (group / name).write_text(str(limit))
+            except OSError:
+                with contextlib.suppress(OSError):
+                    group.rmdir()
+                continue
+            try:
+                yield group
+            finally:
+                group.rmdir()
+            return
+    yield None
 
 
 class Faults(unittest.TestCase):
@@ -189,6 +213,20 @@ class Faults(unittest.TestCase):
             c.agents[0].killed = True
             self.expect_error(workers[:1], "was lost", -6)
             self.leave(workers)
+
+    def test_a_buffer_beyond_the_control_group(self):
+        """It is refused. The kernel would end the agent without a word."""
+        with memory_group(128 << 20) as group, self.cluster() as c:
+            if not group:
+                self.skipTest("no control group with a limit of memory can be made here")
+            (group / "cgroup.procs").write_text(str(c.agents[0].pid))
+            workers = self.open(c, 1)
+            self.tell(workers, str(200 << 20))
+            self.expect_error(workers, "its control group, which is limited to 134217728 bytes, has", -2)
+            self.tell(workers, str(1 << 20))
+            self.assertEqual(self.answers(workers)[0]["message"], "")
+            self.leave(workers)
+            self.assertEqual(c.agents[0].stop(), 0)
 
     def test_rank_late(self):
         with self.cluster(config={"timeouts": {"op": "1s"}}) as c:
