@@ -506,3 +506,21 @@ void fw_expect_end(struct fw_world *fw, int code, const char *a, const char *b)
 	fw_close(fw);
 	ck_assert_uint_eq(fw->gone, fw->params.world_size);
 }
+
+void fw_say_goodbye(struct fw_world *fw)
+{
+	unsigned world = fw->params.world_size;
+
+	ck_assert_uint_eq(fw_slots_alive(fw), 0);
+	for (unsigned r = 0; r < world; r++)
+		fw_send_type(fw, r, FRAME_GOODBYE);
+	fw_feed_all(fw, SIZE_MAX);
+	for (unsigned r = 0; r < world; r++) {
+		ck_assert(fw->w[r].shut);
+		fw_expect_nothing(fw, r);
+	}
+	fw_close(fw);
+	ck_assert_uint_eq(fw->failed, 0);
+	ck_assert_uint_eq(fw->gone, world);
+	ck_assert_uint_eq(fw->clean, world);
+}

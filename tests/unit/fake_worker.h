@@ -71,6 +71,9 @@ void fw_attach(struct fw_world *fw, unsigned rank);
 /* Frees everything; fails the test when the lane did not give all sessions back. */
 void fw_close(struct fw_world *fw);
 
+/* All ranks leave, of a job whose operations are done; then the lane is closed. */
+void fw_say_goodbye(struct fw_world *fw);
+
 /* Sends a frame of rank. Fills in the header fields that every worker sets (generation, length, checksum). */
 void fw_send(struct fw_world *fw, unsigned rank, struct frame f, const void *payload);
 void fw_send_type(struct fw_world *fw, unsigned rank, unsigned type);
