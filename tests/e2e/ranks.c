@@ -262,3 +262,38 @@ int run_scenarios(const struct scenario *all, size_t n, int argc, char **argv)
 	unlink(path);
 	return ok ? 0 : 1;
 }
+
+int element(int rank, size_t i)
+{
+	return (int)((i * 7 + (size_t)rank * 3) % 11) + 1;
+}
+
+double expected(reduction_op op, int world, size_t i)
+{
+	double v = element(0, i);
+
+	for (int rank = 1; rank < world; rank++) {
+		double x = element(rank, i);
+
+		if (op == REDUCTION_SUM || op == REDUCTION_AVG)
+			v += x;
+		else if (op == REDUCTION_PROD)
+			v *= x;
+		else if (op == REDUCTION_MAX)
+			v = v > x ? v : x;
+		else
+			v = v < x ? v : x;
+	}
+	return op == REDUCTION_AVG ? v / world : v;
+}
+
+void make_tensors(const struct rank *r, reduction_tensor *tensors, float *memory, size_t n, size_t count)
+{
+	for (size_t t = 0; t < n; t++) {
+		tensors[t] = (reduction_tensor)REDUCTION_TENSOR_INIT;
+		tensors[t].send = tensors[t].recv = memory + t * count;
+		tensors[t].count = count;
+		for (size_t i = 0; i < count; i++)
+			memory[t * count + i] = (float)element(r->rank, t + i);
+	}
+}

@@ -54,6 +54,12 @@ void wait_go(struct rank *r);
 /* Returns after all ranks have called it, without using the library: afterwards no rank is still opening. */
 void all_here(struct rank *r);
 
+/* Element i of a rank's contribution: a small whole number; and of the result of all ranks. */
+int element(int rank, size_t i);
+double expected(reduction_op op, int world, size_t i);
+/* Fills n tensors of `count` floats each. */
+void make_tensors(const struct rank *r, reduction_tensor *tensors, float *memory, size_t n, size_t count);
+
 /* Runs the scenarios whose names are arguments, or all. Returns the exit status: 0: all passed; 1: the failures are
  * on standard error. */
 int run_scenarios(const struct scenario *all, size_t n, int argc, char **argv);
