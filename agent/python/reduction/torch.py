@@ -10,44 +10,40 @@ communication hook for DistributedDataParallel over any backend:
     state.close()
 
 The happy path: DDP calls the hook with a bucket of gradients as soon as backward has filled it. The hook starts the
-all-reduce and returns a future at once, so that communication overlaps with the rest of backward. One thread of each
-State waits for the operations in their order. It completes the futures of tensors in the host's memory. The future of a
-tensor on a GPU is complete at once: its users' streams wait on the GPU until the result is there, and neither backward
-nor the host waits. Failure modes: if an operation fails, its future and all later ones fail with the message of the
-ReductionError, which backward() raises; `State.error` holds the exception. A future that was complete before cannot
-fail: then the next backward() raises the error, and gradients of this one are of no use.
+all-reduce and returns a future at once, so that communication overlaps with the rest of backward. Operations, their
+threads and their errors are those of `reduction.torch_work`, as in the process group. The future of a tensor on a GPU
+is complete at once: its users' streams wait on the GPU until the result is there, and neither backward nor the host
+waits. Failure modes: if an operation fails, its future and all later ones fail with the message of the ReductionError,
+which backward() raises; `State.error` holds the exception. A future that was complete before cannot fail: then the next
+backward() raises the error, and gradients of this one are of no use.
 """
 
 import contextlib
 import os
-import queue
 import sys
 import threading
-from typing import Any, Callable, ContextManager, Dict, Iterator, NamedTuple, Optional
+from typing import Any, Callable, Dict, List, Optional
 
 import torch
 import torch.distributed
 
 from . import errors, torch_identity, torch_replace
-from .comm import Communicator, Request
+from .comm import Communicator
 from .torch_group import communicator, default_communicator, register  # noqa: F401 communicator is for programs
-from .torch_local import NodeSum, Sliced, join, meet
+from .torch_local import NodeSum, join, meet
 from .torch_place import place, unplaced
-from .torch_stream import Arrivals, Places, future_for
+from .torch_stream import Places
+from .torch_work import Channel, Work
 
 _DTYPES = {"float16", "bfloat16", "float32", "float64"}
 
 
-class _Work(NamedTuple):
-    """One pending bucket. `arrivals` is None for a tensor in the host's memory. Complete: its future has the tensor."""
+class _Bucket(Work):
+    """A pending bucket: the value of its future is the tensor, as DDP expects it."""
 
-    tensor: torch.Tensor
-    future: torch.futures.Future
-    name: str
-    arrivals: Optional[Arrivals]
-    request: Optional[Request] = None
-    sliced: Optional[Sliced] = None
-    complete: bool = False
+    @property
+    def _value(self) -> torch.Tensor:
+        return self._tensors[0]
 
 
 def _from_torch() -> Dict[str, Any]:
@@ -75,7 +71,7 @@ _PLACES = ("generation", "rank", "world_size")
 
 
 class State:
-    """State of the hook for one model: a communicator, and the thread that completes the futures.
+    """State of the hook for one model: a communicator, and the operations on it.
 
     Args:
         comm: the Communicator to use, which the caller closes. None: without options that of the default process group,
@@ -83,8 +79,8 @@ class State:
             State. Rank, world size and the number of torchrun's restart are those of torch.distributed, if that is
             initialized: then all ranks make their States in the same order.
         op: "avg", as DDP does without a hook, or another operation.
-        timeout: seconds to wait for a bucket after the previous ones are done; None: no limit. If a GPU waits for the
-            bucket, the job is aborted then.
+        timeout: seconds to wait for a bucket after the previous ones are done; then the job ends on all ranks. None: no
+            limit.
         prioritize: True: later buckets, which belong to earlier layers, have higher priorities, since the next forward
             pass needs them first. False: the priority follows from the size.
         blocking: True: backward() waits until the gradients of GPUs are there, and raises errors of its own buckets.
@@ -123,13 +119,15 @@ class State:
         self.prioritize = prioritize
         self.blocking = blocking
         self._buckets = 0  # in the last backward pass; equal on all ranks
-        self.error: Optional[errors.ReductionError] = None
-        self._lock = threading.Lock()  # operations and the queue have the order of the hook's calls
+        self._lock = threading.Lock()  # priorities and operations have the order of the hook's calls
         self._closed = False
-        self._waits: "queue.SimpleQueue[Optional[_Work]]" = queue.SimpleQueue()
         self._places = Places()
-        self._waiter = threading.Thread(target=self._wait_loop, name="reduction-wait", daemon=True)
-        self._waiter.start()
+        self._channel = Channel.over(comm, "State")
+
+    @property
+    def error(self) -> Optional[errors.ReductionError]:
+        """The first error of an operation, or None."""
+        return self._channel.error
 
     def _priority(self, index: int, last: bool) -> Optional[int]:
         """Returns the priority of a bucket: the last ones of a pass have the highest, in equal parts.
@@ -169,102 +167,33 @@ class State:
                     errors.ECLOSED,
                     "the State of the communication hook is closed, or was loaded from a file: make another one",
                 )
-            priority = self._priority(index, last)
-            work = _Work(tensor, future_for([tensor]), f"bucket {index}", self._places.of([tensor]))
-            if self.error is not None:
-                self._fail(work, self.error.with_traceback(None))
-            else:
-                try:
-                    self._waits.put(self._start(work, priority))
-                except (errors.ReductionError, RuntimeError) as exc:  # also those of torch
-                    self._fail(work, exc)
-        return work.future.then(_value_or_raise)
+            work = self._bucket(tensor, f"bucket {index}", self._priority(index, last))
+            return self._channel.start(work).get_future()
 
-    def _start(self, work: _Work, priority: Optional[int]) -> _Work:
-        arrivals = work.arrivals
-        if self._node is None:
-            request = self._reduce(work, work.tensor, self.op, priority)
-        else:
-            with contextlib.nullcontext() if arrivals is None else arrivals.departing(
-                torch.cuda.current_stream(arrivals.device)
-            ):
-                work = work._replace(sliced=self._node.scatter(work.tensor, self.op))
-                with self._gathering(work):
-                    request = self._reduce(work, work.sliced.part, self._node.slice_op(self.op), priority)
-        work = work._replace(request=request)
-        if arrivals is not None and not self.blocking:
-            followed = arrivals.follow([request])
-            if self._node is not None and not followed:
-                with self._gathering(work):
-                    request.wait(self.timeout)  # so that all ranks gather in the order of the calls
-            if self._node is not None or followed:
-                self._complete(work)
-                work = work._replace(complete=True)
-        return work
+    def _bucket(self, tensor: torch.Tensor, name: str, priority: Optional[int]) -> _Bucket:
+        arrivals, node, finish = self._places.of([tensor]), self._node, None
 
-    def _reduce(self, work: _Work, tensor: torch.Tensor, op: str, priority: Optional[int]) -> Request:
-        return self.comm.all_reduce(tensor, op, async_op=True, name=work.name, priority=priority)
+        def reduce(comm: Communicator, part: torch.Tensor, op: str) -> List[Any]:
+            return [comm.all_reduce(part, op, async_op=True, name=name, priority=priority)]
 
-    @staticmethod
-    def _where(work: _Work) -> ContextManager[Any]:
-        return contextlib.nullcontext() if work.arrivals is None else work.arrivals.current()
+        def begin(comm: Communicator) -> List[Any]:
+            return reduce(comm, tensor, self.op)
 
-    def _complete(self, work: _Work) -> None:
-        with self._where(work):
-            if work.sliced is not None:
-                assert self._node is not None
-                self._node.gather(work.sliced)
-            work.future.set_result(work.tensor)  # where it lets the future's users wait
-
-    def _wait_loop(self) -> None:
-        while True:
-            work = self._waits.get()
-            if work is None:
-                return
-            try:
-                assert work.request is not None
-                if self.error is not None:
-                    raise self.error.with_traceback(None)
-                work.request.wait(self.timeout)
-                if not work.complete:
-                    self._complete(work)
-            except Exception as exc:
-                self._fail(work, exc)
-
-    def _fail(self, work: _Work, exc: Exception) -> None:
-        if isinstance(exc, errors.ReductionTimeoutError) and exc is not self.error:
-            exc = errors.ReductionTimeoutError(exc.code, f"{work.name} was not reduced within {self.timeout} s")
-        if self.error is None and isinstance(exc, errors.ReductionError):
-            self.error = exc
-        if not work.complete:
-            if work.sliced is not None and self._node is not None:
-                self._gather_anyway(work)
-            work.future.set_result(exc)
-        elif isinstance(exc, errors.ReductionTimeoutError):
-            self.comm.abort(str(exc))  # the GPU waits
-
-    @contextlib.contextmanager
-    def _gathering(self, work: _Work) -> Iterator[None]:
-        try:
-            yield
-        except errors.ReductionError:
-            self._gather_anyway(work)
-            raise
-
-    def _gather_anyway(self, work: _Work) -> None:
-        # the node's other ranks wait for this one's part
-        with contextlib.suppress(RuntimeError), self._where(work):
-            assert self._node is not None and work.sliced is not None
-            self._node.gather(work.sliced)
+        if node is not None:
+            begin, finish = node.steps(tensor, self.op, arrivals, reduce)
+        return _Bucket(
+            self._channel, name, [tensor], begin, finish, arrivals, in_order=node is not None, timeout=self.timeout,
+            host_waits=self.blocking,
+        )  # fmt: skip
 
     def close(self) -> None:
-        """Waits for pending operations, ends the thread, and closes the communicator if the State opened it."""
+        """Waits for pending operations, and closes the communicator if the State opened it."""
         with self._lock:
             if self._closed:
                 return
             self._closed = True
-        self._waits.put(None)
-        self._waiter.join()
+        self._channel.drain()
+        self._channel.close()
         if self._owns_comm:
             self._close_comm()
 
@@ -286,8 +215,7 @@ class State:
         """Returns what torch.load() makes of a State: it has no communicator, and is closed."""
         state = State.__new__(State)
         state.op, state.timeout, state.prioritize, state.blocking = op, timeout, prioritize, blocking
-        state._lock, state._closed, state.error = threading.Lock(), True, None
-        state._node = None
+        state._lock, state._closed, state._channel, state._node = threading.Lock(), True, Channel.over(None, ""), None
         return state
 
     def __enter__(self) -> "State":
@@ -295,15 +223,6 @@ class State:
 
     def __exit__(self, kind: Any, value: Any, trace: Any) -> None:
         self.close()
-
-
-def _value_or_raise(future: torch.futures.Future) -> torch.Tensor:
-    # Future.set_exception() marks the error for Python only. DDP waits in C++, which sees only errors that a callback
-    # raises
-    value = future.value()
-    if isinstance(value, Exception):
-        raise value
-    return value
 
 
 def allreduce_hook(

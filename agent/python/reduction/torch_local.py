@@ -8,6 +8,7 @@ node waits for it, and the operation fails on the ranks whose slice failed. They
 node's other ranks then wait in NCCL until its timeout, or until the launcher ends them.
 """
 
+import contextlib
 import datetime
 import itertools
 import os
@@ -18,6 +19,7 @@ import torch.distributed
 
 from . import errors, torch_identity
 from .torch_place import Fact, digest, exchange, of_attempt, place
+from .torch_stream import Arrivals
 
 _c10d = torch._C._distributed_c10d
 _OPS = {"sum": "SUM", "avg": "SUM", "prod": "PRODUCT", "max": "MAX", "min": "MIN"}
@@ -116,6 +118,31 @@ class NodeSum:
         if sliced.whole is not sliced.tensor:
             sliced.tensor.copy_(sliced.whole[: sliced.tensor.numel()])
         _used_here(*sliced)
+
+    def steps(
+        self, tensor: torch.Tensor, op: str, arrivals: Optional[Arrivals], reduce: Callable[[Any, torch.Tensor, str], Any]
+    ) -> Tuple[Callable[[Any], Any], Callable[[], None]]:
+        """Returns `begin` and `finish` of a Work (reduction.torch_work) for a dense tensor.
+
+        Args:
+            arrivals: those of the tensor's GPU, or None. The operation comes behind the current stream.
+            reduce: starts the operation of a slice, with the communicator, the slice and what the reducers do.
+        """
+        stream = None if arrivals is None else torch.cuda.current_stream(arrivals.device)
+        under_way: List[Sliced] = []
+
+        def begin(comm: Any) -> Any:
+            with contextlib.nullcontext() if arrivals is None else arrivals.departing(stream):
+                sliced = self.scatter(tensor, op)
+                under_way.append(sliced)
+                try:
+                    return reduce(comm, sliced.part, self.slice_op(op))
+                except errors.ReductionError:
+                    with contextlib.suppress(RuntimeError):
+                        self.gather(sliced)  # the node's other ranks wait for this one's part
+                    raise
+
+        return begin, lambda: self.gather(under_way[0])
 
 
 def node_sum(

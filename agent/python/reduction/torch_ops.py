@@ -20,7 +20,7 @@ import torch.distributed
 
 from . import _buffers, errors, torch_identity
 from .comm import Communicator
-from .torch_local import NodeSum, Sliced, node_sum
+from .torch_local import NodeSum, node_sum
 from .torch_mail import Mailbox, bytes_of
 from .torch_mesh import Mesh
 from .torch_others import OtherOperations, dense_of, first_tensor, options_of, seconds_of
@@ -252,22 +252,14 @@ class Operations(OtherOperations):
     def _all_reduce_sliced(self, tensor: torch.Tensor, op: str, timeout: Optional[float]) -> Work:
         node, arrivals, dense = self._node, self._places.of([tensor]), dense_of(tensor)
         assert node is not None
-        stream = None if arrivals is None else torch.cuda.current_stream(arrivals.device)
-        under_way: List[Sliced] = []
 
-        def begin(comm: Communicator) -> List[Any]:
-            with contextlib.nullcontext() if arrivals is None else arrivals.departing(stream):
-                sliced = node.scatter(dense, op)
-                under_way.append(sliced)
-                try:
-                    return [comm.all_reduce(sliced.part, node.slice_op(op), async_op=True)]
-                except errors.ReductionError:
-                    with contextlib.suppress(RuntimeError):
-                        node.gather(sliced)  # the node's other ranks wait for this one's part
-                    raise
+        def reduce(comm: Communicator, part: torch.Tensor, op: str) -> List[Any]:
+            return [comm.all_reduce(part, op, async_op=True)]
+
+        begin, gather = node.steps(dense, op, arrivals, reduce)
 
         def finish() -> None:
-            node.gather(under_way[0])
+            gather()
             if dense is not tensor:
                 tensor.detach().copy_(dense)
 

@@ -66,6 +66,7 @@ class Work(_BaseWork):
         in_order: finish must be called in the order of the operations, also after an error of one that has begun. If
             streams cannot wait, the start waits then.
         timeout: in seconds; None: that of the channel.
+        host_waits: the tensors' streams need not wait, since the future is complete when the result is there.
     """
 
     def __init__(
@@ -78,6 +79,7 @@ class Work(_BaseWork):
         arrivals: Optional[Arrivals] = None,
         in_order: bool = False,
         timeout: Optional[float] = None,
+        host_waits: bool = False,
     ):
         super().__init__()
         self._channel = channel
@@ -88,6 +90,7 @@ class Work(_BaseWork):
         self._lock = threading.Lock()  # for _finish and _arrived
         self._arrivals = arrivals
         self._in_order = in_order
+        self._host_waits = host_waits
         self._timeout = timeout
         self._claims = max(1, len(tensors))  # functional collectives of torch 2.3 to 2.6 wait for each tensor
         self._arrived: Any = None  # the event behind the result on the side stream
@@ -101,6 +104,11 @@ class Work(_BaseWork):
         self._asked_at: Tuple[int, ...] = ()  # path of the channel's last operation when the future was asked for
 
     @property
+    def _value(self) -> Any:
+        """The value of the future."""
+        return self._tensors
+
+    @property
     def _limit(self) -> float:
         return self._channel.timeout if self._timeout is None else self._timeout
 
@@ -110,7 +118,8 @@ class Work(_BaseWork):
         try:
             assert begin is not None
             self._requests = begin(comm)
-            if self._requests and self._arrivals is not None and self._arrivals.follow(self._requests):
+            follows = self._arrivals is not None and not self._host_waits and bool(self._requests)
+            if follows and self._arrivals.follow(self._requests):
                 self._finish_once()
                 self._channel.watch(self)
             elif self._in_order:
@@ -209,7 +218,7 @@ class Work(_BaseWork):
 
     def _timed_out(self, exc: errors.ReductionTimeoutError) -> errors.ReductionError:
         """Ends the group. Returns its error."""
-        sentence = f"{self._kind} was not done within the process group's timeout of {self._limit:g} s"
+        sentence = f"{self._kind} was not done within the {self._channel.owner}'s timeout of {self._limit:g} s"
         error = self._channel.failed(errors.ReductionTimeoutError(exc.code, sentence))
         self._channel.abort(sentence)
         return error
@@ -231,7 +240,7 @@ class Work(_BaseWork):
         if self._arrivals is not None and self._arrived is not None:
             torch.cuda.current_stream(self._arrivals.device).wait_event(self._arrived)
         if self._future is not None:
-            self._settle(self._tensors)
+            self._settle(self._value)
             while not self._future.done():
                 time.sleep(0)  # another thread has begun to complete it
         return True
@@ -285,9 +294,9 @@ class Work(_BaseWork):
             self._plain = future_for(self._tensors)
             self._future = self._plain.then(_value_or_raise)
             if self._error is None and self._arrived is not None:
-                self._settle(self._tensors)
+                self._settle(self._value)
             elif self._arrivals is None and self.is_completed():
-                self._settle(self._tensors if self._error is None else self._error)
+                self._settle(self._value if self._error is None else self._error)
             else:
                 self._channel.watch(self)
         return self._future
@@ -311,7 +320,7 @@ class Work(_BaseWork):
             self._wait_or_abort()
         except Exception as exc:
             return exc
-        return self._tensors
+        return self._value
 
 
 class Several(_BaseWork):
@@ -354,6 +363,8 @@ class Channel:
         members: the ranks of the training in the group; None if it has all of them.
     """
 
+    owner = "process group"  # in errors
+
     def __init__(self, open_communicator: Callable[[], Communicator], timeout: float, members: Optional[Sequence[int]]):
         self._timeout = timeout
         self.members = members
@@ -367,10 +378,25 @@ class Channel:
         self._backlog: Deque[Work] = collections.deque()
         self._starter: Optional[threading.Thread] = None
         self._waits: "queue.SimpleQueue[Any]" = queue.SimpleQueue()
+        self._unsettled = 0  # works that waiters have to complete
+        self._settled = threading.Condition(self._lock)
+        self._owned = True  # the channel closes the communicator
         self._waiting = 0  # waiters that wait, and do not run callbacks of a future
         self._held: "collections.OrderedDict[int, Work]" = collections.OrderedDict()
         self._count = 0
         self.last: Tuple[int, ...] = ()  # the path of the operation that was started last
+
+    @classmethod
+    def over(cls, comm: Optional[Communicator], owner: str) -> "Channel":
+        """Returns the channel of a communicator that is open, which the caller closes. It has no timeout."""
+        channel = cls(lambda: comm, threading.TIMEOUT_MAX, None)
+        channel._comm, channel._owned, channel.owner = comm, False, owner
+        return channel
+
+    @property
+    def error(self) -> Optional[errors.ReductionError]:
+        """The first error of an operation, or None."""
+        return self._error
 
     @property
     def timeout(self) -> float:
@@ -488,6 +514,7 @@ class Channel:
         """Completes the work's future, if any, when it has ended. Its error or timeout is that of the group."""
         with self._lock:
             if not self._closed:
+                self._unsettled += 1
                 self._waits.put(work)
                 self._enough_waiters()
                 return
@@ -517,6 +544,8 @@ class Channel:
             work._settle(value)
             del work, value  # the tensors
             with self._lock:
+                self._unsettled -= 1
+                self._settled.notify_all()
                 if self._waiting >= 2:
                     return
                 self._waiting += 1
@@ -539,6 +568,11 @@ class Channel:
         elif work._started is not None:
             work._started.wait()
 
+    def drain(self) -> None:
+        """Waits until the works that waiters complete have ended."""
+        with self._settled:
+            self._settled.wait_for(lambda: self._unsettled == 0)
+
     def close(self) -> None:
         """Closes the communicator. Operations that are pending fail. May be called again."""
         with self._lock:
@@ -550,7 +584,7 @@ class Channel:
             while self._backlog:  # the opening may last
                 self._backlog.popleft()._fail(errors.ClosedError(errors.ECLOSED, _SHUT_DOWN))
         try:
-            if comm is not None:
+            if comm is not None and self._owned:
                 comm.close()
         except errors.ReductionError:
             pass  # operations have raised it

@@ -307,7 +307,7 @@ class Failures(unittest.TestCase):
                 if rank == 0:
                     futures = [reduction.torch.allreduce_hook(state, Bucket(torch.ones(3), i)) for i in range(2)]
                     for future in futures:
-                        raises(RuntimeError, "bucket 0 was not reduced within 0.2 s", future.wait)
+                        raises(RuntimeError, "bucket 0 was not done within the State's timeout of 0.2 s", future.wait)
                     assert isinstance(state.error, reduction.ReductionTimeoutError)
                     state.close()
                     open("fifo", "w").close()

@@ -170,12 +170,12 @@ class Hook(Device):
                 x = fake.cuda(torch.ones(3))
                 hook(state, x).wait()
                 x.values()
-                raises(reduction.AbortedError, "bucket 0 was not reduced within 0.2 s", state.comm.barrier)
-                raises(RuntimeError, "bucket 0 was not reduced within 0.2 s", hook(state, x, 1).wait)
+                raises(reduction.AbortedError, "bucket 0 was not done within the State's timeout of 0.2 s", state.comm.barrier)
+                raises(RuntimeError, "bucket 0 was not done within the State's timeout of 0.2 s", hook(state, x, 1).wait)
                 go()
             else:
                 open("fifo").close()
-                raises(reduction.AbortedError, "bucket 0 was not reduced within 0.2 s", state.comm.barrier)
+                raises(reduction.AbortedError, "bucket 0 was not done within the State's timeout of 0.2 s", state.comm.barrier)
             state.close()
         """)
 
