@@ -58,10 +58,31 @@ def misuse():
     raises(RuntimeError, "SparseCsrCPU" if HAS_BACKEND else "layout", dist.all_reduce, torch.ones(2, 2).to_sparse_csr())
     if not HAS_BACKEND:
         raises(RuntimeError, "", dist.all_gather, [one] * n, meta)
-    raises((RuntimeError, ValueError), "only implemented for GLOO", dist.monitored_barrier)
+    if not HAS_BACKEND:
+        raises((RuntimeError, ValueError), "only implemented for GLOO", dist.monitored_barrier)
     raises(TypeError, "a dict of options", dist.new_group, backend="reduction", pg_options=5)
     dist.all_reduce(one)
     assert one.tolist() == [n] * 3
+
+
+def monitored():
+    """monitored_barrier() names the ranks that do not come."""
+    base.start(with_gloo=False)
+    barrier = operations().monitored_barrier if not HAS_BACKEND else dist.monitored_barrier
+    for limit in (None, datetime.timedelta(seconds=60)):
+        barrier(timeout=limit)
+    for everybody, who in ((False, "Rank 1"), (True, "Ranks 1, 2")):
+        limit = datetime.timedelta(seconds=0.5)
+        if rank == 0:
+            raises(RuntimeError, f"{who} failed to pass monitoredBarrier in 500 ms", barrier, timeout=limit,
+                   wait_all_ranks=everybody)  # fmt: skip
+        dist.barrier()
+        if rank:
+            raises(RuntimeError, f"reached monitoredBarrier, but rank 0 says: {who}", barrier, timeout=limit,
+                   wait_all_ranks=everybody)  # fmt: skip
+    if rank:
+        raises(RuntimeError, f"Rank {rank} timed out in monitoredBarrier: rank 0", barrier, timeout=limit)
+    dist.barrier()
 
 
 def mismatch():

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Small messages from rank to rank, through the store of their group: `send` and `recv` of torch.distributed.
+"""Small messages from rank to rank, through the store of their group: `send`, `recv` and `monitored_barrier` of
+torch.distributed.
 
 The happy path: the sender puts the bytes under a key of the sender, the receiver, the tag and a number, and goes on.
 The receiver takes them from there. So two ranks need no connection to each other, and a send waits for nobody. Failure
@@ -21,6 +22,7 @@ from .torch_work import Channel
 _c10d = torch._C._distributed_c10d
 # One wait for the store. Other threads cannot use a TCPStore meanwhile.
 _SLICE = datetime.timedelta(milliseconds=20)
+_PATIENCE = 5.0  # seconds that rank 0 has for the end of a barrier
 _SLICE_OF_ANY = datetime.timedelta(milliseconds=1)  # for each rank
 
 
@@ -44,6 +46,7 @@ class Mailbox:
         self._lock = threading.Lock()
         self._sent: Counter[Sequence[int]] = collections.Counter()
         self._awaited: Counter[Sequence[int]] = collections.Counter()
+        self._barriers = 0
 
     def send(self, dense: torch.Tensor, to: int, tag: int) -> "Sent":
         """Sends a dense tensor. The caller may change it when this returns."""
@@ -92,6 +95,34 @@ class Mailbox:
                     self._awaited[source, tag] += 1
                     return source
         return None
+
+    def _comes(self, key: str, until: float) -> bool:
+        while not self.wait(key, _SLICE):
+            if time.monotonic() > until:
+                return False
+        return True
+
+    def barrier(self, seconds: float, all_missing: bool) -> None:
+        """Waits for all ranks. Raises ReductionTimeoutError, with gloo's words, if some do not come: rank 0 names the
+        first one of them, or all, and the others hear of it."""
+        self._barriers += 1
+        key, limit = f"barrier {self._barriers}", f"in {seconds * 1000:.0f} ms"
+        until, text = time.monotonic() + seconds, "passed"
+        if self._rank:
+            self._store.set(f"{key} {self._rank}", "")
+            if not self._comes(f"{key} ended", until + _PATIENCE):
+                text = f"Rank {self._rank} timed out in monitoredBarrier: rank 0 has not called it {limit}"
+            elif self._store.get(f"{key} ended") != b"passed":
+                found = self._store.get(f"{key} ended").decode()
+                text = f"Rank {self._rank} successfully reached monitoredBarrier, but rank 0 says: {found}"
+        else:
+            missing = [str(i) for i in range(1, self._size) if not self._comes(f"{key} {i}", until)]
+            if missing:
+                ranks = f"Ranks {', '.join(missing)}" if all_missing else f"Rank {missing[0]}"
+                text = f"{ranks} failed to pass monitoredBarrier {limit}"
+            self._store.set(f"{key} ended", text)
+        if text != "passed":
+            raise errors.ReductionTimeoutError(errors.ETIMEOUT, text)
 
     def number_of_last(self, source: int, tag: int) -> int:
         """Returns the number of the message that find_any() has found."""

@@ -239,6 +239,13 @@ class OtherOperations:
         work = Work(self._channel, "scatter", list(outputs), begin, finish, timeout=seconds_of(opts))
         return self._note(self._channel.start(work))
 
+    def monitored_barrier(self, opts: Any = None, wait_all_ranks: bool = False, timeout: Any = None) -> None:
+        """monitored_barrier: through the store."""
+        self._channel.check_usable()
+        given = timeout if timeout is not None else getattr(opts, "timeout", opts)
+        seconds = self._channel.timeout if given is None or given < _NO_TIME else given.total_seconds()
+        self._mail.barrier(seconds, wait_all_ranks)
+
     def _by_mail(self, tensors: Sequence[torch.Tensor]) -> bool:
         self._channel.check_usable()
         return len(tensors) == 1 and _is_small(tensors)
@@ -293,7 +300,7 @@ def _delegate(method: str) -> Callable[..., Any]:
 # the later names are those of torch 2.13
 for _method in (
     "allgather_coalesced", "reduce_scatter", "_reduce_scatter_base", "reduce_scatter_tensor_coalesced", "alltoall",
-    "alltoall_base", "monitored_barrier", "reduce_scatter_single", "reduce_scatter_single_coalesced",
+    "alltoall_base", "reduce_scatter_single", "reduce_scatter_single_coalesced",
     "all_to_all_single", "gather_single",
 ):  # fmt: skip
     if hasattr(_c10d.ProcessGroupGloo, _method):

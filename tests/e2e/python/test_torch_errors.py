@@ -19,6 +19,9 @@ class Errors(unittest.TestCase):
     def test_misuse(self):
         self.check("misuse")
 
+    def test_monitored(self):
+        self.check("monitored", world_size=3)
+
     def test_mismatch(self):
         self.check("mismatch", world_size=3)
 
