@@ -48,13 +48,15 @@ class Mailbox:
         self._awaited: Counter[Sequence[int]] = collections.Counter()
         self._barriers = 0
 
-    def send(self, dense: torch.Tensor, to: int, tag: int) -> "Sent":
-        """Sends a dense tensor. The caller may change it when this returns."""
+    def send(self, dense: torch.Tensor, to: int, tag: int) -> Any:
+        """Sends a dense tensor, which the caller may change when this returns. Returns a Work that is done."""
         with self._lock:
             number = self._sent[to, tag]
             self._sent[to, tag] += 1
         self._store.set(f"{self._rank} {to} {tag} {number}", bytes_of(dense).numpy().tobytes())
-        return Sent([dense])
+        done: torch.futures.Future = torch.futures.Future()
+        done.set_result([dense])
+        return _c10d._create_work_from_future(done)
 
     def receive(self, tensors: List[torch.Tensor], source: Optional[int], tag: int) -> "Letter":
         """Returns the Work that fills the tensor. The order of these calls says which message it gets."""
@@ -127,31 +129,6 @@ class Mailbox:
     def number_of_last(self, source: int, tag: int) -> int:
         """Returns the number of the message that find_any() has found."""
         return self._awaited[source, tag] - 1
-
-
-class Sent(_c10d.Work):
-    """A message that has been sent."""
-
-    def __init__(self, tensors: List[torch.Tensor]):
-        super().__init__()
-        self._tensors = tensors
-
-    def wait(self, timeout: Any = None) -> bool:
-        """Returns at once."""
-        return True
-
-    def synchronize(self) -> None:
-        """Returns at once."""
-
-    def is_completed(self) -> bool:
-        """Returns True."""
-        return True
-
-    def get_future(self) -> torch.futures.Future:
-        """Returns a complete future."""
-        future: torch.futures.Future = torch.futures.Future()
-        future.set_result(self._tensors)
-        return future
 
 
 class Letter(_c10d.Work):
