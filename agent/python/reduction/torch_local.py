@@ -120,7 +120,11 @@ class NodeSum:
         _used_here(*sliced)
 
     def steps(
-        self, tensor: torch.Tensor, op: str, arrivals: Optional[Arrivals], reduce: Callable[[Any, torch.Tensor, str], Any]
+        self,
+        tensor: torch.Tensor,
+        op: str,
+        arrivals: Optional[Arrivals],
+        reduce: Callable[[Any, torch.Tensor, str], Any],
     ) -> Tuple[Callable[[Any], Any], Callable[[], None]]:
         """Returns `begin` and `finish` of a Work (reduction.torch_work) for a dense tensor.
 

@@ -166,16 +166,17 @@ class Hook(Device):
         self.check("""
             state = reduction.torch.State(timeout=0.2)
             state.comm.barrier()
+            sentence = "bucket 0 was not done within the State's timeout of 0.2 s"
             if rank == 0:
                 x = fake.cuda(torch.ones(3))
                 hook(state, x).wait()
                 x.values()
-                raises(reduction.AbortedError, "bucket 0 was not done within the State's timeout of 0.2 s", state.comm.barrier)
-                raises(RuntimeError, "bucket 0 was not done within the State's timeout of 0.2 s", hook(state, x, 1).wait)
+                raises(reduction.AbortedError, sentence, state.comm.barrier)
+                raises(RuntimeError, sentence, hook(state, x, 1).wait)
                 go()
             else:
                 open("fifo").close()
-                raises(reduction.AbortedError, "bucket 0 was not done within the State's timeout of 0.2 s", state.comm.barrier)
+                raises(reduction.AbortedError, sentence, state.comm.barrier)
             state.close()
         """)
 
