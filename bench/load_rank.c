@@ -57,16 +57,16 @@ static uint32_t contribution(const struct load_rank *r, uint64_t g, uint8_t *hea
 	const struct load_data *d = &r->all->data;
 	struct frame f = {
 	    .type = FRAME_DATA,
-	    .dtype = r->all->opt.dtype,
-	    .op = RS_SUM,
+	    .of.dtype = r->all->opt.dtype,
+	    .of.op = RS_SUM,
 	    .chunk = (uint32_t)(g % j->chunks),
-	    .seq = g / j->chunks,
-	    .count = j->count,
+	    .of.seq = g / j->chunks,
+	    .of.count = j->count,
 	    .ack = r->ack,
 	    .chunk_elems = j->chunk_elems,
 	};
 
-	f.payload_len = frame_chunk_len(f.count, f.chunk_elems, f.chunk) * (uint32_t)d->elem;
+	f.payload_len = frame_chunk_len(f.of.count, f.chunk_elems, f.chunk) * (uint32_t)d->elem;
 	frame_encode(&f, head);
 	iov[0] = (struct iovec){head, FRAME_HEADER};
 	iov[1] = (struct iovec){d->mine[r->rank % LOAD_CLASSES] + load_data_at(d, g), f.payload_len};
@@ -190,11 +190,11 @@ static int check_result(const struct load_rank *r, struct rs_err *e)
 	if (r->done == r->next)
 		return rs_fail(e, RS_EPROTO, "rank %u of job %s got a result that it did not contribute to", r->rank,
 			       j->name);
-	if (f->seq != seq || f->chunk != chunk || f->count != j->count || f->payload_len != len)
+	if (f->of.seq != seq || f->chunk != chunk || f->of.count != j->count || f->payload_len != len)
 		return rs_fail(e, RS_EPROTO,
 			       "rank %u of job %s got %u bytes as chunk %u of operation %" PRIu64
 			       " instead of %u bytes as chunk %u of operation %" PRIu64,
-			       r->rank, j->name, f->payload_len, f->chunk, f->seq, len, chunk, seq);
+			       r->rank, j->name, f->payload_len, f->chunk, f->of.seq, len, chunk, seq);
 	return RS_OK;
 }
 

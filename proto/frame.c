@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "proto/frame.h"
+#include "common/dtype.h"
 
 #include <endian.h>
 #include <string.h>
@@ -68,20 +69,41 @@ void frame_encode(const struct frame *f, uint8_t out[FRAME_HEADER])
 	out[AT_VERSION] = FRAME_VERSION;
 	out[AT_TYPE] = f->type;
 	out[AT_FLAGS] = f->flags;
-	out[AT_PRIORITY] = f->priority;
-	out[AT_DTYPE] = f->dtype;
-	out[AT_OP] = f->op;
+	out[AT_PRIORITY] = f->of.priority;
+	out[AT_DTYPE] = f->of.dtype;
+	out[AT_OP] = f->of.op;
 	put32(out + AT_PAYLOAD_LEN, f->payload_len);
 	put32(out + AT_CHUNK, f->chunk);
-	put64(out + AT_SEQ, f->seq);
-	put64(out + AT_COUNT, f->count);
+	put64(out + AT_SEQ, f->of.seq);
+	put64(out + AT_COUNT, f->of.count);
 	put64(out + AT_ACK, f->ack);
 	put32(out + AT_GENERATION, f->generation);
-	put32(out + AT_NAME_HASH, f->name_hash);
+	put32(out + AT_NAME_HASH, f->of.name_hash);
 	put32(out + AT_CHUNK_ELEMS, f->chunk_elems);
-	put32(out + AT_TENSORS, f->tensors);
+	put32(out + AT_TENSORS, f->of.op == FRAME_OP_BROADCAST ? f->of.root + 1 : f->of.tensors);
 	put32(out + AT_PAYLOAD_SUM, f->payload_sum);
 	put32(out + AT_HEADER_SUM, frame_checksum(out, AT_HEADER_SUM));
+}
+
+/* Reads the description of the operation. A broadcast has no group: the root's rank + 1 has its place; 0: not known. */
+static struct operation frame_operation(const uint8_t in[FRAME_HEADER])
+{
+	struct operation o = {
+	    .seq = get64(in + AT_SEQ),
+	    .count = get64(in + AT_COUNT),
+	    .tensors = get32(in + AT_TENSORS),
+	    .name_hash = get32(in + AT_NAME_HASH),
+	    .dtype = in[AT_DTYPE],
+	    .op = in[AT_OP],
+	    .size = (uint8_t)rs_dtype_size(in[AT_DTYPE]),
+	    .priority = in[AT_PRIORITY],
+	};
+
+	if (o.op == FRAME_OP_BROADCAST) {
+		o.root = o.tensors - 1;
+		o.tensors = 0;
+	}
+	return o;
 }
 
 static bool type_known(unsigned type)
@@ -105,28 +127,22 @@ int frame_decode(const uint8_t in[FRAME_HEADER], struct frame *ret, struct rs_er
 	if (get32(in + AT_HEADER_SUM) != frame_checksum(in, AT_HEADER_SUM))
 		return rs_fail(e, RS_EPROTO, "a frame header's checksum is wrong");
 	f = (struct frame){
+	    .of = frame_operation(in),
 	    .type = in[AT_TYPE],
 	    .flags = in[AT_FLAGS],
-	    .priority = in[AT_PRIORITY],
-	    .dtype = in[AT_DTYPE],
-	    .op = in[AT_OP],
 	    .payload_len = get32(in + AT_PAYLOAD_LEN),
 	    .chunk = get32(in + AT_CHUNK),
-	    .seq = get64(in + AT_SEQ),
-	    .count = get64(in + AT_COUNT),
 	    .ack = get64(in + AT_ACK),
 	    .generation = get32(in + AT_GENERATION),
-	    .name_hash = get32(in + AT_NAME_HASH),
 	    .chunk_elems = get32(in + AT_CHUNK_ELEMS),
-	    .tensors = get32(in + AT_TENSORS),
 	    .payload_sum = get32(in + AT_PAYLOAD_SUM),
 	};
 	if (!type_known(f.type))
 		return rs_fail(e, RS_EPROTO, "frame type %u is unknown", f.type);
 	if (f.flags & ~(unsigned)FRAME_FLAGS_ALL)
 		return rs_fail(e, RS_EPROTO, "frame flags 0x%x are unknown", f.flags & ~(unsigned)FRAME_FLAGS_ALL);
-	if (f.priority >= FRAME_PRIORITIES)
-		return rs_fail(e, RS_EPROTO, "frame priority %u is beyond %u, the highest", f.priority,
+	if (in[AT_PRIORITY] >= FRAME_PRIORITIES)
+		return rs_fail(e, RS_EPROTO, "frame priority %u is beyond %u, the highest", in[AT_PRIORITY],
 			       FRAME_PRIORITIES - 1);
 	most = FRAME_CONTROL_MAX;
 	if (f.type == FRAME_DATA || f.type == FRAME_RESULT || f.type == FRAME_KEPT)

@@ -5,6 +5,7 @@
 #define RS_PROTO_FRAME_H
 
 #include "common/error.h"
+#include "proto/operation.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -55,29 +56,18 @@ enum frame_flags {
 	FRAME_FLAGS_ALL = 7,
 };
 
-/* value of `op` beyond enum rs_op: one rank, the root, contributes, and all ranks get its bytes */
-enum { FRAME_OP_BROADCAST = 16 };
-
 /* A header in host byte order. Fields that a type does not use are 0. Invariant after frame_decode: type, flags,
- * priority and payload_len are in range. */
+ * of.priority and payload_len are in range. */
 struct frame {
-	uint8_t type;  /* enum frame_type */
-	uint8_t flags; /* enum frame_flags */
-	uint8_t
-	    priority;  /* of the operation, 0 .. FRAME_PRIORITIES - 1: DATA and RESULT of a higher priority go first */
-	uint8_t dtype; /* enum rs_dtype */
-	uint8_t op;    /* enum rs_op or FRAME_OP_BROADCAST */
+	struct operation of;  /* priority: 0 .. FRAME_PRIORITIES - 1; DATA and RESULT of a higher one go first */
+	uint8_t type;         /* enum frame_type */
+	uint8_t flags;        /* enum frame_flags */
 	uint32_t payload_len; /* bytes that follow the header */
-	uint32_t chunk;       /* index of the chunk in its operation */
-	uint64_t seq;         /* of the operation in its communicator, from 0 */
-	uint64_t count;       /* elements of the whole operation, on every rank */
-	uint64_t
-	    ack; /* worker: all operations below it are complete here; reducer: all operations below it are stable */
-	uint32_t generation;  /* of the job */
-	uint32_t name_hash;   /* of the operation's name; 0: it has none */
-	uint32_t chunk_elems; /* elements of every chunk but the last */
-	uint32_t tensors;     /* tensors of the group that shares the operation; 0: it is not a group */
 	uint32_t payload_sum; /* with FRAME_CHECKED: frame_checksum(payload) */
+	uint32_t chunk;       /* index of the chunk in its operation */
+	uint32_t chunk_elems; /* elements of every chunk but the last */
+	uint32_t generation;  /* of the job */
+	uint64_t ack;         /* worker: all operations below it are complete here; reducer: all below it are stable */
 };
 
 /* Writes the 64 bytes of *f with their checksum. */
@@ -90,7 +80,7 @@ int frame_decode(const uint8_t in[FRAME_HEADER], struct frame *ret, struct rs_er
 /* Returns the low 32 bits of XXH3-64 of the bytes. */
 uint32_t frame_checksum(const void *data, size_t len);
 
-/* Returns the hash of an operation's name for frame.name_hash: 0 for NULL and "", never 0 for another name. */
+/* Returns the hash of an operation's name for operation.name_hash: 0 for NULL and "", never 0 for another name. */
 uint32_t frame_name_hash(const char *name);
 
 /* Returns "DATA", ...; "type?" for an unknown number. */

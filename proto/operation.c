@@ -2,7 +2,6 @@
 #include "proto/operation.h"
 
 #include "common/dtype.h"
-#include "proto/frame.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -23,9 +22,9 @@ void operation_describe(char *buf, size_t size, const struct operation *o)
 			 rs_dtype_name(o->dtype));
 }
 
-int operation_check_same(const struct operation *a, const char *rank_a, const struct operation *b, const char *rank_b,
-			 struct rs_err *e)
+int operation_check_same(const struct operation_call *call_a, const struct operation_call *call_b, struct rs_err *e)
 {
+	const struct operation *a = call_a->of, *b = call_b->of;
 	char text_a[OPERATION_TEXT], text_b[OPERATION_TEXT];
 
 	if (a->dtype != b->dtype || a->op != b->op || a->count != b->count || a->tensors != b->tensors ||
@@ -33,22 +32,22 @@ int operation_check_same(const struct operation *a, const char *rank_a, const st
 		operation_describe(text_a, sizeof text_a, a);
 		operation_describe(text_b, sizeof text_b, b);
 		return rs_fail(e, RS_EMISMATCH, "ranks disagree about operation %" PRIu64 ": %s called %s, %s %s",
-			       a->seq, rank_a, text_a, rank_b, text_b);
+			       a->seq, call_a->rank, text_a, call_b->rank, text_b);
 	}
 	if (a->priority != b->priority)
 		return rs_fail(e, RS_EMISMATCH,
 			       "ranks disagree about operation %" PRIu64 ": %s gave it priority %u, %s priority %u",
-			       a->seq, rank_a, a->priority, rank_b, b->priority);
+			       a->seq, call_a->rank, a->priority, call_b->rank, b->priority);
 	if (a->name_hash == b->name_hash)
 		return RS_OK;
 	if (a->tensors)
 		return rs_fail(e, RS_EMISMATCH,
 			       "ranks disagree about operation %" PRIu64
 			       ": %s gave its group of %u tensors other counts or names than %s",
-			       a->seq, rank_a, a->tensors, rank_b);
-	if (a->name && b->name)
+			       a->seq, call_a->rank, a->tensors, call_b->rank);
+	if (call_a->name && call_b->name)
 		return rs_fail(e, RS_EMISMATCH, "ranks disagree about operation %" PRIu64 ": %s calls it '%s', %s '%s'",
-			       a->seq, rank_a, a->name, rank_b, b->name);
+			       a->seq, call_a->rank, call_a->name, call_b->rank, call_b->name);
 	return rs_fail(e, RS_EMISMATCH, "ranks disagree about operation %" PRIu64 ": %s gave it another name than %s",
-		       a->seq, rank_a, rank_b);
+		       a->seq, call_a->rank, call_b->rank);
 }

@@ -5,36 +5,65 @@
 
 #include "common/error.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 enum {
 	OPERATION_TEXT = 96,
 	OPERATION_ANY_ROOT = UINT32_MAX,
+	OPERATION_AUTO = UINT8_MAX, /* no priority is given: the size decides */
 	/* Bytes of the largest small operation. Its caller usually waits for it, and it delays others by a few frames
 	 * only. So it gets the highest priority if its caller gives none, is sent by the thread that submits it, and
 	 * who waits for it spins before sleeping. All ranks must use the same value, so it is not configurable. */
 	OPERATION_SMALL = 64 << 10,
 };
 
-/* One operation as one rank called it. */
+/* Value of `op` beyond enum rs_op: one rank, the root, contributes, and all ranks get its bytes. */
+enum { FRAME_OP_BROADCAST = 16 };
+
+/* One operation as one rank called it. Frames, messages, and all that run an operation have it as a member. Invariant:
+ * size is that of dtype. */
 struct operation {
-	uint64_t seq;
-	uint64_t count; /* elements */
-	unsigned op, dtype;
-	unsigned tensors; /* of a group; 0: not a group */
-	uint32_t root;    /* of a broadcast; OPERATION_ANY_ROOT: not known here */
-	unsigned priority;
-	uint64_t name_hash;
-	const char *name; /* NULL: only the hash is known */
+	uint64_t seq;       /* number of the operation in its communicator, from 0 */
+	uint64_t count;     /* elements on every rank */
+	uint32_t root;      /* of a broadcast: a rank, or OPERATION_ANY_ROOT: not known here; else 0 */
+	uint32_t tensors;   /* tensors of the group that shares the operation; 0: it is not a group */
+	uint32_t name_hash; /* frame_name_hash() of its name, of a group: of all names and counts; 0: no name */
+	uint8_t dtype;      /* enum rs_dtype */
+	uint8_t op;         /* enum rs_op or FRAME_OP_BROADCAST */
+	uint8_t size;       /* bytes of an element; 0: dtype is unknown */
+	uint8_t priority;   /* 0: least urgent; values above the highest priority mean the highest; OPERATION_AUTO */
 };
+
+static inline uint64_t operation_bytes(const struct operation *o)
+{
+	return o->count * o->size;
+}
+
+static inline bool operation_is_small(const struct operation *o)
+{
+	return operation_bytes(o) <= OPERATION_SMALL;
+}
+
+/* Returns the bytes of an element of a contribution. wide: it has float32 partial sums. */
+static inline uint32_t operation_wire_size(const struct operation *o, bool wide)
+{
+	return wide ? (uint32_t)sizeof(float) : o->size;
+}
 
 /* Writes "an all-reduce sum of 10 float32" or the like into buf. */
 void operation_describe(char *buf, size_t size, const struct operation *o);
 
-/* Compares the operations a and b of the ranks with these names. Errors: RS_EMISMATCH, with a sentence that names both
- * ranks and the first difference. */
-int operation_check_same(const struct operation *a, const char *rank_a, const struct operation *b, const char *rank_b,
-			 struct rs_err *e);
+/* An operation and who called it. */
+struct operation_call {
+	const struct operation *of;
+	const char *rank; /* for messages */
+	const char *name; /* of the operation; NULL: only the hash is known */
+};
+
+/* Compares what two ranks called in the same place. Errors: RS_EMISMATCH, with a sentence that names both ranks and the
+ * first difference. */
+int operation_check_same(const struct operation_call *a, const struct operation_call *b, struct rs_err *e);
 
 #endif

@@ -96,7 +96,7 @@ FOLDERS = {
         ],
     ),
     "agent/lib/include": ("`reduction.h`, the public header, which users compile without this tree", []),
-    "agent/lib/backend": ("the interface of what runs an operation", ["common", "config", "agent/lib/include"]),
+    "agent/lib/backend": ("the interface of what runs an operation", [*CONFIGURED, "agent/lib/include"]),
     "agent/worker/core": (
         "a worker's exchange, links, streams, views, windows; no I/O",
         ["common", "common/kernels", "proto", "config/exchange_params.h"],
@@ -131,7 +131,7 @@ FOLDERS = {
     ),
     "agent/lib/client": (
         "the backend that hands operations to the node's agent",
-        ["common", "proto", "agent/lib/backend", "agent/worker/engine", "agent/node/core"],
+        ["common", "agent/lib/backend", "agent/worker/engine", "agent/node/core"],
     ),
     "agent/lib/api": (
         "libreduction: communicators, requests, groups",

@@ -149,9 +149,9 @@ int coll_all_reduce(struct coll *c, const void *send, void *recv, size_t count, 
 	r->op = (struct exchange_op){
 	    .send = send,
 	    .recv = recv,
-	    .count = count,
-	    .dtype = (uint8_t)dtype,
-	    .op = (uint8_t)op,
+	    .of.count = count,
+	    .of.dtype = (uint8_t)dtype,
+	    .of.op = (uint8_t)op,
 	    .done = coll_on_done,
 	    .user = r,
 	};

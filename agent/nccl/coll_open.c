@@ -282,9 +282,9 @@ static void coll_vote(struct coll *c)
 	struct exchange_op op = {
 	    .send = &vote,
 	    .recv = &votes,
-	    .count = 1,
-	    .dtype = RS_INT32,
-	    .op = RS_SUM,
+	    .of.count = 1,
+	    .of.dtype = RS_INT32,
+	    .of.op = RS_SUM,
 	    .name = "vote",
 	    .done = coll_on_voted,
 	    .user = c,

@@ -103,12 +103,12 @@ static const char *check_table(const struct stripe *st)
 		for (const struct slot *s = st->chains[i]; s; s = s->next) {
 			if (++used > all)
 				return "a stripe's table has more entries than slots, or a circle";
-			if (s->header.priority >= st->p.priorities ||
-			    (unsigned)(s - st->slots) / st->slots_n != s->header.priority)
+			if (s->header.of.priority >= st->p.priorities ||
+			    (unsigned)(s - st->slots) / st->slots_n != s->header.of.priority)
 				return "a slot is in use for another priority than its own";
-			if (stripe_chain((struct stripe *)st, s->header.seq, s->header.chunk) != &st->chains[i])
+			if (stripe_chain((struct stripe *)st, s->header.of.seq, s->header.chunk) != &st->chains[i])
 				return "a slot is in the wrong chain";
-			if (stripe_find_slot((struct stripe *)st, s->header.seq, s->header.chunk) != s)
+			if (stripe_find_slot((struct stripe *)st, s->header.of.seq, s->header.chunk) != s)
 				return "two slots have the same chunk";
 		}
 	for (unsigned p = 0; p < st->p.priorities; p++)

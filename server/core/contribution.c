@@ -7,7 +7,6 @@
 #include "server/core/contribution.h"
 
 #include "common/assert.h"
-#include "proto/operation.h"
 #include "server/core/result.h"
 #include "server/core/retained.h"
 #include "server/core/stripe_late.h"
@@ -15,43 +14,28 @@
 #include <inttypes.h>
 #include <string.h>
 
-static struct operation contribution_operation(const struct frame *f)
-{
-	return (struct operation){
-	    .seq = f->seq,
-	    .count = f->count,
-	    .op = f->op,
-	    .dtype = f->dtype,
-	    .tensors = f->op == FRAME_OP_BROADCAST ? 0 : f->tensors,
-	    .root = f->op == FRAME_OP_BROADCAST && f->tensors ? f->tensors - 1 : OPERATION_ANY_ROOT,
-	    .priority = f->priority,
-	    .name_hash = f->name_hash,
-	};
-}
-
 /* Checks that two ranks describe the operation alike; otherwise their bytes may not be added. */
 static int contribution_check_operation(struct stripe *st, const struct slot *slot, const struct frame *f,
 					unsigned rank, struct rs_err *e)
 {
-	const struct frame *g = &slot->header;
-	struct operation mine, theirs;
+	const struct operation *o = &f->of, *first = &slot->header.of;
 	char name[160], other[160];
 
 	/* before any text is made, since every contribution passes here */
-	if (f->dtype == g->dtype && f->op == g->op && f->count == g->count && f->tensors == g->tensors &&
-	    f->priority == g->priority && f->name_hash == g->name_hash)
+	if (o->dtype == first->dtype && o->op == first->op && o->count == first->count && o->root == first->root &&
+	    o->tensors == first->tensors && o->priority == first->priority && o->name_hash == first->name_hash)
 		return RS_OK;
-	mine = contribution_operation(f);
-	theirs = contribution_operation(g);
-	return operation_check_same(&mine, stripe_rank_name(st, rank, name, sizeof name), &theirs,
-				    stripe_rank_name(st, slot->first_rank, other, sizeof other), e);
+	return operation_check_same(
+	    &(struct operation_call){.of = o, .rank = stripe_rank_name(st, rank, name, sizeof name)},
+	    &(struct operation_call){.of = first, .rank = stripe_rank_name(st, slot->first_rank, other, sizeof other)},
+	    e);
 }
 
 /* Checks that two ranks send the chunks of a priority in the same sequence. Otherwise one rank has a chunk that the
  * other one lacks, and neither could see that in the result that comes next. */
 static int contribution_check_sequence(struct stripe *st, const struct slot *slot, unsigned rank, struct rs_err *e)
 {
-	uint64_t started = st->sessions[rank]->streams[slot->header.priority].started;
+	uint64_t started = st->sessions[rank]->streams[slot->header.of.priority].started;
 	bool skipped = started < slot->order; /* `rank` left out a chunk; else the other rank did */
 	uint64_t order = skipped ? started : slot->order;
 	const struct slot *odd = slot; /* the chunk that only one of the two has sent; it cannot be complete */
@@ -61,7 +45,7 @@ static int contribution_check_sequence(struct stripe *st, const struct slot *slo
 		return RS_OK;
 	for (unsigned i = 0; i <= st->mask; i++)
 		for (const struct slot *s = st->chains[i]; s; s = s->next)
-			if (s->header.priority == slot->header.priority && s->order == order &&
+			if (s->header.of.priority == slot->header.of.priority && s->order == order &&
 			    slot_bit(s->started, rank) != skipped)
 				odd = s;
 	stripe_rank_name(st, skipped ? slot->first_rank : rank, me, sizeof me);
@@ -69,16 +53,16 @@ static int contribution_check_sequence(struct stripe *st, const struct slot *slo
 	return rs_fail(e, RS_EMISMATCH,
 		       "ranks disagree about operation %" PRIu64
 		       ": %s sent chunk %u of it, %s went on to operation %" PRIu64 " without it",
-		       odd->header.seq, me, odd->header.chunk, other, slot->header.seq);
+		       odd->header.of.seq, me, odd->header.chunk, other, slot->header.of.seq);
 }
 
 /* Fails because all slots of a priority are in use. Ranks that send one sequence of chunks and keep to the window
  * never need more. So two ranks sent different chunks in the same place. */
 static int contribution_no_slot(struct stripe *st, const struct frame *f, unsigned rank, struct rs_err *e)
 {
-	const struct slot *slots = st->slots + (size_t)f->priority * st->slots_n;
+	const struct slot *slots = st->slots + (size_t)f->of.priority * st->slots_n;
 	struct slot mine = {
-	    .header = *f, .first_rank = rank, .order = st->sessions[rank]->streams[f->priority].started};
+	    .header = *f, .first_rank = rank, .order = st->sessions[rank]->streams[f->of.priority].started};
 	const struct slot *a = &mine, *b = &mine;
 
 	for (unsigned i = 0; i < st->slots_n && a == b; i++)
@@ -86,7 +70,7 @@ static int contribution_no_slot(struct stripe *st, const struct frame *f, unsign
 			const struct slot *other = j < st->slots_n ? &slots[j] : &mine;
 
 			if (slots[i].order == other->order) {
-				a = slots[i].header.seq < other->header.seq ? &slots[i] : other;
+				a = slots[i].header.of.seq < other->header.of.seq ? &slots[i] : other;
 				b = a == other ? &slots[i] : other;
 			}
 		}
@@ -96,8 +80,8 @@ static int contribution_no_slot(struct stripe *st, const struct frame *f, unsign
 /* Checks that the header of a contribution fits the job. It comes from the network, so nothing is used unchecked. */
 static int contribution_check_header(const struct stripe *st, const struct frame *f, struct rs_err *e)
 {
-	size_t size = rs_dtype_size(f->dtype), wire = f->flags & FRAME_WIDE ? sizeof(float) : size;
-	bool broadcast = f->op == FRAME_OP_BROADCAST, root = f->flags & FRAME_ROOT, have = f->type == FRAME_HAVE;
+	uint32_t size = f->of.size, wire = operation_wire_size(&f->of, f->flags & FRAME_WIDE);
+	bool broadcast = f->of.op == FRAME_OP_BROADCAST, root = f->flags & FRAME_ROOT, have = f->type == FRAME_HAVE;
 	uint64_t want;
 
 	if (have && (!st->p.retain || f->flags))
@@ -105,29 +89,30 @@ static int contribution_check_header(const struct stripe *st, const struct frame
 			       st->p.retain ? "knows none" : "does not fail over");
 
 	if (size == 0)
-		return rs_fail(e, RS_EPROTO, "dtype %u is unknown", f->dtype);
-	if (f->op >= RS_OP_NR && !broadcast)
-		return rs_fail(e, RS_EPROTO, "operation type %u is unknown", f->op);
-	if (f->flags & FRAME_WIDE && (broadcast || !rs_dtype_is_half(f->dtype)))
+		return rs_fail(e, RS_EPROTO, "dtype %u is unknown", f->of.dtype);
+	if (f->of.op >= RS_OP_NR && !broadcast)
+		return rs_fail(e, RS_EPROTO, "operation type %u is unknown", f->of.op);
+	if (f->flags & FRAME_WIDE && (broadcast || !rs_dtype_is_half(f->of.dtype)))
 		return rs_fail(e, RS_EPROTO, "the WIDE flag does not go with %s of %s",
-			       broadcast ? "a broadcast" : "an all-reduce", rs_dtype_name(f->dtype));
+			       broadcast ? "a broadcast" : "an all-reduce", rs_dtype_name(f->of.dtype));
 	if (root && !broadcast)
 		return rs_fail(e, RS_EPROTO, "the ROOT flag goes with a broadcast only");
-	if (f->priority >= st->p.priorities)
-		return rs_fail(e, RS_EPROTO, "priority %u is beyond the job's highest, which is %u", f->priority,
+	if (f->of.priority >= st->p.priorities)
+		return rs_fail(e, RS_EPROTO, "priority %u is beyond the job's highest, which is %u", f->of.priority,
 			       st->p.priorities - 1);
-	if (f->seq > FRAME_SEQ_MAX)
-		return rs_fail(e, RS_EPROTO, "operation %" PRIu64 " is beyond the highest number, 2^63 - 1", f->seq);
+	if (f->of.seq > FRAME_SEQ_MAX)
+		return rs_fail(e, RS_EPROTO, "operation %" PRIu64 " is beyond the highest number, 2^63 - 1", f->of.seq);
 	if (f->chunk_elems * (uint64_t)size != st->p.chunk_bytes)
-		return rs_fail(e, RS_EPROTO, "chunks have %u elements of %s instead of %zu, which are %u bytes",
-			       f->chunk_elems, rs_dtype_name(f->dtype), st->p.chunk_bytes / size, st->p.chunk_bytes);
-	if (f->chunk >= frame_chunks(f->count, f->chunk_elems))
-		return rs_fail(e, RS_EPROTO, "chunk %u is past the end of %" PRIu64 " elements", f->chunk, f->count);
-	want = have || (broadcast && !root) ? 0 : frame_chunk_len(f->count, f->chunk_elems, f->chunk) * (uint64_t)wire;
+		return rs_fail(e, RS_EPROTO, "chunks have %u elements of %s instead of %u, which are %u bytes",
+			       f->chunk_elems, rs_dtype_name(f->of.dtype), st->p.chunk_bytes / size, st->p.chunk_bytes);
+	if (f->chunk >= frame_chunks(f->of.count, f->chunk_elems))
+		return rs_fail(e, RS_EPROTO, "chunk %u is past the end of %" PRIu64 " elements", f->chunk, f->of.count);
+	want =
+	    have || (broadcast && !root) ? 0 : frame_chunk_len(f->of.count, f->chunk_elems, f->chunk) * (uint64_t)wire;
 	if (f->payload_len != want)
 		return rs_fail(e, RS_EPROTO,
 			       "chunk %u of operation %" PRIu64 " has %u payload bytes instead of %" PRIu64, f->chunk,
-			       f->seq, f->payload_len, want);
+			       f->of.seq, f->payload_len, want);
 	if (st->p.checksum && !(f->flags & FRAME_CHECKED) && want)
 		return rs_fail(e, RS_EPROTO, "a payload has no checksum, although the job asks for checksums");
 	return RS_OK;
@@ -142,8 +127,8 @@ static void contribution_start_slot(struct stripe *st, struct slot *slot, const 
 	slot->started_ms = st->owner->now_ms;
 	slot->started_us = slot->full_us = st->owner->now_us;
 	slot->worked_ns = 0;
-	slot->order = st->sessions[rank]->streams[f->priority].started;
-	slot->elems = frame_chunk_len(f->count, f->chunk_elems, f->chunk);
+	slot->order = st->sessions[rank]->streams[f->of.priority].started;
+	slot->elems = frame_chunk_len(f->of.count, f->chunk_elems, f->chunk);
 	slot->filled = 0;
 	slot->contributed = 0;
 	slot->have_n = 0;
@@ -158,13 +143,13 @@ static void contribution_start_slot(struct stripe *st, struct slot *slot, const 
 static int contribution_take_slot(struct stripe *st, const struct frame *f, unsigned rank, struct slot **ret,
 				  struct rs_err *e)
 {
-	struct slot **chain = stripe_chain(st, f->seq, f->chunk), *slot = st->free[f->priority];
+	struct slot **chain = stripe_chain(st, f->of.seq, f->chunk), *slot = st->free[f->of.priority];
 
 	if (!slot)
 		return contribution_no_slot(st, f, rank, e);
-	rs_assert((size_t)(slot - st->slots) / st->slots_n == f->priority);
+	rs_assert((size_t)(slot - st->slots) / st->slots_n == f->of.priority);
 	rs_assert(slot->unsent == 0 && !slot->fetching && !slot->waiting);
-	st->free[f->priority] = slot->next;
+	st->free[f->of.priority] = slot->next;
 	contribution_start_slot(st, slot, f, rank);
 	slot->next = *chain;
 	*chain = slot;
@@ -181,7 +166,7 @@ static int contribution_take_root(struct stripe *st, struct slot *slot, unsigned
 		return rs_fail(e, RS_EMISMATCH,
 			       "ranks disagree about operation %" PRIu64
 			       ": both %s and %s say that they are the root of the broadcast",
-			       slot->header.seq, stripe_rank_name(st, rank, name, sizeof name),
+			       slot->header.of.seq, stripe_rank_name(st, rank, name, sizeof name),
 			       stripe_rank_name(st, slot->root, other, sizeof other));
 	slot->root = rank;
 	return RS_OK;
@@ -195,7 +180,7 @@ int contribution_begin(struct stripe *st, const struct frame *f, unsigned rank, 
 
 	if (rc)
 		return rs_wrap(e, "%s broke the protocol", stripe_rank_name(st, rank, name, sizeof name));
-	slot = stripe_find_slot(st, f->seq, f->chunk);
+	slot = stripe_find_slot(st, f->of.seq, f->chunk);
 	if (slot) {
 		rc = contribution_check_operation(st, slot, f, rank, e);
 		if (!rc)
@@ -222,7 +207,7 @@ int contribution_begin(struct stripe *st, const struct frame *f, unsigned rank, 
 
 int contribution_complete(struct stripe *st, struct slot *slot, unsigned rank, struct rs_err *e)
 {
-	bool broadcast = slot->header.op == FRAME_OP_BROADCAST, full;
+	bool broadcast = slot->header.of.op == FRAME_OP_BROADCAST, full;
 
 	rs_assert(slot->contributed < st->p.world_size && slot_bit(slot->started, rank));
 	if (st->p.deterministic && !broadcast && !slot->have_n) {
@@ -242,7 +227,7 @@ int contribution_complete(struct stripe *st, struct slot *slot, unsigned rank, s
 	}
 	if (broadcast && slot->roots == 0)
 		return rs_fail(e, RS_EMISMATCH, "no rank says that it is the root of broadcast %" PRIu64,
-			       slot->header.seq);
+			       slot->header.of.seq);
 	rs_assert(slot->filled == slot->elems);
 	slot_finish(slot, st->owner->opt.kernels, st->processes, st->stable, st->p.checksum);
 	result_send(st, slot);

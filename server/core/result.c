@@ -15,7 +15,7 @@ static bool result_rank_takes_part(const struct stripe *st, unsigned rank)
 
 void result_queue(struct stripe *st, struct slot *slot)
 {
-	bool broadcast = slot->header.op == FRAME_OP_BROADCAST;
+	bool broadcast = slot->header.of.op == FRAME_OP_BROADCAST;
 
 	stripe_trace(st, TRACE_SUMMED, slot, 0, slot->result_len);
 	rs_assert(slot->unsent == 0 && !slot->fetching);
@@ -35,7 +35,7 @@ void result_queue(struct stripe *st, struct slot *slot)
 
 void result_send(struct stripe *st, struct slot *slot)
 {
-	if (st->fetching[slot->header.priority])
+	if (st->fetching[slot->header.of.priority])
 		slot->waiting = true;
 	else
 		result_queue(st, slot);

@@ -26,7 +26,7 @@ static struct slot *retained_first(const struct stripe *st, unsigned priority, b
 
 struct slot *retained_fetched_slot(struct stripe *st, const struct frame *f, unsigned rank)
 {
-	struct slot *slot = stripe_find_slot(st, f->seq, f->chunk);
+	struct slot *slot = stripe_find_slot(st, f->of.seq, f->chunk);
 
 	return slot && slot->fetching && slot->fetch_from == rank ? slot : NULL;
 }
@@ -84,13 +84,13 @@ void retained_complete(struct stripe *st, struct slot *slot)
 		return;
 	}
 	slot->fetching = true;
-	st->fetching[slot->header.priority]++;
+	st->fetching[slot->header.of.priority]++;
 	retained_fetch(st, slot);
 }
 
 void retained_received(struct stripe *st, struct slot *slot)
 {
-	unsigned p = slot->header.priority;
+	unsigned p = slot->header.of.priority;
 	struct slot *next;
 
 	rs_assert(slot->fetching && st->fetching[p] > 0);

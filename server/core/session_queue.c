@@ -47,7 +47,7 @@ bool session_queue_frame(struct session *s, unsigned type, const void *payload, 
 
 void session_queue_result(struct session *s, struct slot *slot, enum tx_kind kind)
 {
-	struct session_stream *t = &s->streams[slot->header.priority];
+	struct session_stream *t = &s->streams[slot->header.of.priority];
 
 	/* a ring has an entry for each slot and contains a slot at most once, so there is always room */
 	rs_assert(t->results_n < s->stripe->slots_n);

@@ -135,7 +135,7 @@ static void session_contribution_complete(struct session *s)
 	if (s->in.flags & FRAME_CHECKED && s->in.payload_len &&
 	    (uint32_t)XXH3_64bits_digest(s->sum) != s->in.payload_sum) {
 		rs_fail(&e, RS_EPROTO, "the checksum of %s's chunk %u of operation %" PRIu64 " is wrong",
-			stripe_rank_name(s->stripe, s->rank, name, sizeof name), s->in.chunk, s->in.seq);
+			stripe_rank_name(s->stripe, s->rank, name, sizeof name), s->in.chunk, s->in.of.seq);
 		session_fail(s, &e);
 		return;
 	}
@@ -231,7 +231,7 @@ static unsigned session_window_passed(const struct session *s, const struct sess
 static int session_check_window(struct session *s, struct rs_err *e)
 {
 	struct stripe *st = s->stripe;
-	const struct session_stream *t = &s->streams[s->in.priority];
+	const struct session_stream *t = &s->streams[s->in.of.priority];
 	unsigned passed = session_window_passed(s, t);
 	char name[160];
 
@@ -239,20 +239,20 @@ static int session_check_window(struct session *s, struct rs_err *e)
 		return rs_fail(e, RS_EPROTO, "%s sent DATA before START",
 			       stripe_rank_name(st, s->rank, name, sizeof name));
 	/* ranks may still repeat HAVE for results that all ranks have, see stripe_view.c */
-	if (st->departed && (!st->p.retain || s->in.type != FRAME_HAVE || s->in.seq >= st->departed_ack))
+	if (st->departed && (!st->p.retain || s->in.type != FRAME_HAVE || s->in.of.seq >= st->departed_ack))
 		return rs_fail(e, RS_ECLOSED, "%s closed the communicator before operation %" PRIu64,
-			       stripe_rank_name(st, st->departed_rank, name, sizeof name), s->in.seq);
+			       stripe_rank_name(st, st->departed_rank, name, sizeof name), s->in.of.seq);
 	if (s->paused)
 		return rs_fail(e, RS_EPROTO, "%s sent a chunk between VIEW and RESUME",
 			       stripe_rank_name(st, s->rank, name, sizeof name));
 	if (passed)
 		return rs_fail(e, RS_EPROTO, "%s has more than %u chunks without a result",
 			       stripe_rank_name(st, s->rank, name, sizeof name), passed);
-	if (s->in.seq < t->next_seq || (s->in.seq == t->next_seq && s->in.chunk < t->next_chunk))
+	if (s->in.of.seq < t->next_seq || (s->in.of.seq == t->next_seq && s->in.chunk < t->next_chunk))
 		return rs_fail(e, RS_EPROTO,
 			       "%s sent chunk %u of operation %" PRIu64
 			       " out of order or twice: its last one was chunk %" PRIu64 " of operation %" PRIu64,
-			       stripe_rank_name(st, s->rank, name, sizeof name), s->in.chunk, s->in.seq,
+			       stripe_rank_name(st, s->rank, name, sizeof name), s->in.chunk, s->in.of.seq,
 			       t->next_chunk - 1, t->next_seq);
 	return RS_OK;
 }
@@ -260,9 +260,7 @@ static int session_check_window(struct session *s, struct rs_err *e)
 /* Notes the size of the operation for lane_arrivals(). */
 static void session_note_arrival(struct lane *l, const struct frame *f)
 {
-	bool small = f->count <= OPERATION_SMALL / rs_dtype_size(f->dtype);
-
-	if (!small)
+	if (!operation_is_small(&f->of))
 		l->arrived = LANE_ARRIVED_LARGE;
 	else if (l->arrived == LANE_ARRIVED_NOTHING)
 		l->arrived = LANE_ARRIVED_SMALL;
@@ -271,7 +269,7 @@ static void session_note_arrival(struct lane *l, const struct frame *f)
 static void session_begin_contribution(struct session *s)
 {
 	struct stripe *st = s->stripe;
-	struct session_stream *t = &s->streams[s->in.priority];
+	struct session_stream *t = &s->streams[s->in.of.priority];
 	struct rs_err e;
 
 	if (session_check_window(s, &e) || contribution_begin(st, &s->in, s->rank, &s->slot, &e)) {
@@ -281,11 +279,11 @@ static void session_begin_contribution(struct session *s)
 	s->outstanding++;
 	t->outstanding++;
 	t->started++;
-	t->next_seq = s->in.seq;
+	t->next_seq = s->in.of.seq;
 	t->next_chunk = (uint64_t)s->in.chunk + 1;
 	s->input = slot_input_of(s->slot, s->in.flags & FRAME_WIDE);
 	stripe_trace(st, TRACE_BEGUN, s->slot, s->rank, s->in.payload_len);
-	s->mode = st->p.deterministic && s->rank > 0 && s->in.op != FRAME_OP_BROADCAST ? RX_STASH : RX_ADD;
+	s->mode = st->p.deterministic && s->rank > 0 && s->in.of.op != FRAME_OP_BROADCAST ? RX_STASH : RX_ADD;
 	stripe_acked(st, s, s->in.ack);
 	session_note_arrival(st->owner, &s->in);
 	if (s->in.flags & FRAME_CHECKED)
@@ -301,13 +299,13 @@ static void session_begin_retained(struct session *s)
 	uint32_t want;
 
 	s->slot = s->paused ? NULL : retained_fetched_slot(st, &s->in, s->rank);
-	want = s->slot ? s->slot->elems * (uint32_t)rs_dtype_size(s->slot->header.dtype) : 0;
+	want = s->slot ? s->slot->elems * s->slot->header.of.size : 0;
 	if (!s->slot || s->in.payload_len != want || (st->p.checksum && want && !(s->in.flags & FRAME_CHECKED))) {
 		rs_fail(&e, RS_EPROTO,
 			"%s sent %u bytes (flags 0x%x) as the result of chunk %u of operation %" PRIu64
 			", which was not asked for",
 			stripe_rank_name(st, s->rank, name, sizeof name), s->in.payload_len, s->in.flags, s->in.chunk,
-			s->in.seq);
+			s->in.of.seq);
 		session_fail(s, &e);
 		return;
 	}
@@ -368,7 +366,7 @@ static void session_answered(struct session *s)
 	    .question = s->asked,
 	};
 
-	if (!s->asked || s->in.count < s->asked)
+	if (!s->asked || s->in.of.count < s->asked)
 		return;
 	s->asked = 0;
 	l->opt.event(l->opt.ctx, &ev);

@@ -45,7 +45,7 @@ static void session_queue_view(struct session *s, unsigned type)
 static void session_queue_query(struct session *s, uint64_t count)
 {
 	struct frame f = {
-	    .type = FRAME_PING, .generation = s->stripe->p.generation, .count = count, .ack = s->stripe->stable};
+	    .type = FRAME_PING, .generation = s->stripe->p.generation, .of.count = count, .ack = s->stripe->stable};
 	uint8_t head[FRAME_HEADER];
 
 	frame_encode(&f, head);

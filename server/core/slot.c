@@ -1,36 +1,37 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/core/slot.h"
 #include "common/assert.h"
+#include "common/dtype.h"
 
 #include <string.h>
 
 size_t slot_acc_size(const struct slot *s)
 {
-	return s->header.op == FRAME_OP_BROADCAST ? rs_dtype_size(s->header.dtype) : rs_acc_size(s->header.dtype);
+	return s->header.of.op == FRAME_OP_BROADCAST ? s->header.of.size : rs_acc_size(s->header.of.dtype);
 }
 
 struct slot_input slot_input_of(const struct slot *s, bool wide)
 {
-	size_t size = wide ? sizeof(float) : rs_dtype_size(s->header.dtype);
+	size_t size = operation_wire_size(&s->header.of, wide);
 
 	return (struct slot_input){.size = size, .direct = size == slot_acc_size(s)};
 }
 
 void slot_add(struct slot *s, const struct rs_kernels *k, uint32_t pos, const void *src, uint32_t n, bool wide)
 {
-	unsigned dtype = wide ? RS_FLOAT32 : s->header.dtype;
-	size_t size = rs_dtype_size(dtype), acc_size = slot_acc_size(s);
+	unsigned dtype = wide ? RS_FLOAT32 : s->header.of.dtype;
+	size_t size = operation_wire_size(&s->header.of, wide), acc_size = slot_acc_size(s);
 	uint32_t overlap = s->filled - pos < n ? s->filled - pos : n;
 
 	rs_assert(pos <= s->filled && s->filled <= s->elems);
 	rs_assert(n <= s->elems - pos);
 	/* a broadcast never overlaps, since only the root sends bytes */
 	if (overlap)
-		k->reduce[s->header.op][dtype](s->acc + pos * acc_size, src, overlap);
+		k->reduce[s->header.of.op][dtype](s->acc + pos * acc_size, src, overlap);
 	if (overlap == n)
 		return;
 	src = (const uint8_t *)src + overlap * size;
-	if (s->header.op == FRAME_OP_BROADCAST)
+	if (s->header.of.op == FRAME_OP_BROADCAST)
 		memcpy(s->acc + s->filled * acc_size, src, (n - overlap) * size);
 	else
 		k->load[dtype](s->acc + s->filled * acc_size, src, n - overlap);
@@ -65,7 +66,7 @@ void slot_encode_result(struct slot *s, uint64_t stable, bool checksum)
 	struct frame f = s->header;
 
 	rs_assert(s->filled <= s->elems);
-	s->result_len = s->elems * (uint32_t)rs_dtype_size(f.dtype);
+	s->result_len = s->elems * f.of.size;
 	f.type = FRAME_RESULT;
 	f.flags = 0;
 	f.ack = stable;
@@ -82,11 +83,11 @@ void slot_encode_result(struct slot *s, uint64_t stable, bool checksum)
 
 void slot_finish(struct slot *s, const struct rs_kernels *k, uint64_t processes, uint64_t stable, bool checksum)
 {
-	const struct frame f = s->header;
+	const struct operation *o = &s->header.of;
 
-	if (f.op == RS_AVG && s->elems)
-		k->divide[rs_dtype_is_half(f.dtype) ? RS_FLOAT32 : f.dtype](s->acc, processes, s->elems);
-	if (f.op != FRAME_OP_BROADCAST && rs_dtype_is_half(f.dtype) && s->elems)
-		k->store[f.dtype](s->acc, s->acc, s->elems);
+	if (o->op == RS_AVG && s->elems)
+		k->divide[rs_dtype_is_half(o->dtype) ? RS_FLOAT32 : o->dtype](s->acc, processes, s->elems);
+	if (o->op != FRAME_OP_BROADCAST && rs_dtype_is_half(o->dtype) && s->elems)
+		k->store[o->dtype](s->acc, s->acc, s->elems);
 	slot_encode_result(s, stable, checksum);
 }

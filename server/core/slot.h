@@ -3,7 +3,6 @@
 #ifndef RS_SERVER_CORE_SLOT_H
 #define RS_SERVER_CORE_SLOT_H
 
-#include "common/dtype.h"
 #include "common/kernels/kernels.h"
 #include "proto/frame.h"
 
@@ -79,7 +78,7 @@ void slot_encode_fetch(struct slot *s, uint64_t stable);
 /* Compares the identity of the chunk: operation and chunk index. */
 static inline bool slot_is(const struct slot *s, uint64_t seq, uint32_t chunk)
 {
-	return s->header.seq == seq && s->header.chunk == chunk;
+	return s->header.of.seq == seq && s->header.chunk == chunk;
 }
 
 static inline bool slot_bit(const uint64_t *set, unsigned r)

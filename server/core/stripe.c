@@ -178,7 +178,7 @@ struct slot *stripe_find_slot(struct stripe *st, uint64_t seq, uint32_t chunk)
 
 void stripe_result_sent(struct stripe *st, struct slot *slot)
 {
-	struct slot **at = stripe_chain(st, slot->header.seq, slot->header.chunk);
+	struct slot **at = stripe_chain(st, slot->header.of.seq, slot->header.chunk);
 
 	rs_assert(slot->unsent > 0);
 	if (--slot->unsent > 0)
@@ -190,15 +190,15 @@ void stripe_result_sent(struct stripe *st, struct slot *slot)
 	while (*at != slot)
 		at = &(*at)->next;
 	*at = slot->next;
-	slot->next = st->free[slot->header.priority];
-	st->free[slot->header.priority] = slot;
+	slot->next = st->free[slot->header.of.priority];
+	st->free[slot->header.of.priority] = slot;
 }
 
 bool stripe_is_full(const struct stripe *st, const struct slot *slot)
 {
 	unsigned n = slot->contributed;
 
-	if (n == st->p.world_size || !st->departed || !st->p.retain || slot->header.seq >= st->departed_ack)
+	if (n == st->p.world_size || !st->departed || !st->p.retain || slot->header.of.seq >= st->departed_ack)
 		return n == st->p.world_size;
 	for (unsigned r = 0; r < st->p.world_size; r++)
 		n += stripe_has_departed(st, r) && !slot_bit(slot->started, r);
@@ -226,7 +226,7 @@ int stripe_out_of_step(const struct stripe *st, const struct slot *a, unsigned r
 	return rs_fail(e, RS_EMISMATCH,
 		       "ranks disagree about operation %" PRIu64 ": %s sent chunk %u of it where %s sent chunk %u of "
 		       "operation %" PRIu64,
-		       a->header.seq, name_a, a->header.chunk, name_b, b->header.chunk, b->header.seq);
+		       a->header.of.seq, name_a, a->header.chunk, name_b, b->header.chunk, b->header.of.seq);
 }
 
 int stripe_loss_code(const struct stripe *st)

@@ -108,7 +108,7 @@ static inline void stripe_trace(struct stripe *st, enum trace_kind kind, const s
 				uint32_t bytes)
 {
 	if (__builtin_expect(st->trace.to != NULL, 0))
-		stripe_record(st, kind, slot->header.seq, slot->header.chunk, rank, bytes);
+		stripe_record(st, kind, slot->header.of.seq, slot->header.chunk, rank, bytes);
 }
 
 /* Returns true if a rank has no session any more, or sent GOODBYE. */

@@ -15,7 +15,7 @@ bool stripe_needs_rank(const struct stripe *st, unsigned rank, uint64_t ack)
 	 * matter */
 	for (unsigned i = 0; i <= st->mask; i++)
 		for (const struct slot *slot = st->chains[i]; slot; slot = slot->next)
-			if (st->p.retain ? (slot->header.seq >= ack && slot->contributed < st->p.world_size) ||
+			if (st->p.retain ? (slot->header.of.seq >= ack && slot->contributed < st->p.world_size) ||
 					       (slot->fetching && !retained_find_holder(st, slot, rank, &holder))
 					 : !slot_bit(slot->started, rank))
 				return true;
@@ -29,7 +29,7 @@ static struct slot *depart_next_full(const struct stripe *st, unsigned priority)
 
 	for (unsigned i = 0; i <= st->mask; i++)
 		for (struct slot *s = st->chains[i]; s; s = s->next)
-			if (s->header.priority == priority && s->contributed < st->p.world_size && s->have_n &&
+			if (s->header.of.priority == priority && s->contributed < st->p.world_size && s->have_n &&
 			    !s->closed && stripe_is_full(st, s) && (!first || s->order < first->order))
 				first = s;
 	return first;

@@ -11,7 +11,7 @@ enum { LATE_MS = 1000 }; /* before the first LATE, and between two */
 
 static bool late_is_older(const struct frame *a, const struct frame *b)
 {
-	return a->seq < b->seq || (a->seq == b->seq && a->chunk < b->chunk);
+	return a->of.seq < b->of.seq || (a->of.seq == b->of.seq && a->chunk < b->chunk);
 }
 
 const struct slot *stripe_oldest(const struct stripe *st)
@@ -29,7 +29,7 @@ const struct slot *stripe_oldest(const struct stripe *st)
 /* Returns true if the oldest chunk is the same as before. Its slot may have got another chunk since. */
 static bool late_is_watched(const struct stripe_watch *w, const struct slot *oldest)
 {
-	return w->slot == oldest && w->seq == oldest->header.seq && w->chunk == oldest->header.chunk;
+	return w->slot == oldest && w->seq == oldest->header.of.seq && w->chunk == oldest->header.chunk;
 }
 
 bool stripe_is_missing(const struct stripe *st, const struct slot *slot, unsigned rank)
@@ -111,8 +111,8 @@ void stripe_count_contribution(struct stripe *st, const struct slot *slot, unsig
 		return;
 	st->chunks++;
 	c->last_chunks++;
-	if (slot->header.seq >= st->operations)
-		st->operations = slot->header.seq + 1;
+	if (slot->header.of.seq >= st->operations)
+		st->operations = slot->header.of.seq + 1;
 	from = late_counted_from(st, slot);
 	if (now_ms > from) {
 		c->waited_ms += now_ms - from;
@@ -137,7 +137,7 @@ static void late_count_waiting(struct stripe *st, const struct slot *oldest, uin
  * arrival is compared with what others have sent of the same chunk; this finds ranks that have no chunk in common. */
 static int late_check_places(const struct stripe *st, const struct slot *oldest, struct rs_err *e)
 {
-	unsigned priority = oldest->header.priority;
+	unsigned priority = oldest->header.of.priority;
 
 	for (unsigned r = 0; r < st->p.world_size; r++) {
 		const struct session *s = st->sessions[r];
@@ -147,7 +147,7 @@ static int late_check_places(const struct stripe *st, const struct slot *oldest,
 			continue;
 		for (unsigned i = 0; i <= st->mask; i++)
 			for (const struct slot *other = st->chains[i]; other; other = other->next)
-				if (other->header.priority == priority && other->order == oldest->order &&
+				if (other->header.of.priority == priority && other->order == oldest->order &&
 				    slot_bit(other->started, r))
 					return stripe_out_of_step(st, oldest, oldest->first_rank, other, r, e);
 	}
@@ -166,7 +166,7 @@ void stripe_watch_late(struct stripe *st, uint64_t now_ms)
 	late_count_waiting(st, oldest, now_ms);
 	if (!late_is_watched(&st->watch, oldest))
 		st->watch = (struct stripe_watch){.slot = oldest,
-						  .seq = oldest->header.seq,
+						  .seq = oldest->header.of.seq,
 						  .chunk = oldest->header.chunk,
 						  .since_ms = now_ms,
 						  .notified_ms = now_ms};

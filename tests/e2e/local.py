@@ -7,7 +7,7 @@ import struct
 
 (HELLO, WELCOME, REFUSED, READY, ALLOC, ALLOCED, FREE, SUBMIT, DONE, ABORT, STATS, COUNTERS, GOODBYE,
  FILLED, LANDED, PING, PONG) = range(1, 18)
-VERSION = 5
+VERSION = 6
 SUM, FLOAT32 = 0, 7
 
 
@@ -31,8 +31,8 @@ def free(buffer):
 def submit(seq=0, count=1, send=(0, 0), recv=(0, 0), root=0, dtype=FLOAT32, op=SUM, name=b"", missing=0, ring=0,
            counter=0):
     """send and recv: (buffer, offset)."""
-    numbers = (seq, count, missing, ring, counter, send[1], recv[1], send[0], recv[0], root, 0, dtype, op)
-    return message(SUBMIT, struct.pack("=7Q4IBB6x64s", *numbers, name))
+    numbers = (seq, count, root, 0, 0, dtype, op, 4, 0, missing, ring, counter, send[1], recv[1], send[0], recv[0])
+    return message(SUBMIT, struct.pack("=2Q3I4B5Q2I64s", *numbers, name))
 
 
 def filled(seq, count):

@@ -105,13 +105,13 @@ void fuzz_twist(struct fuzz_input *in, struct frame *f)
 			f->flags = (uint8_t)v;
 			break;
 		case 2:
-			f->priority = (uint8_t)v;
+			f->of.priority = (uint8_t)v;
 			break;
 		case 3:
-			f->dtype = (uint8_t)v;
+			f->of.dtype = (uint8_t)v;
 			break;
 		case 4:
-			f->op = (uint8_t)v;
+			f->of.op = (uint8_t)v;
 			break;
 		case 5:
 			f->payload_len = (uint32_t)v;
@@ -120,10 +120,10 @@ void fuzz_twist(struct fuzz_input *in, struct frame *f)
 			f->chunk = (uint32_t)v;
 			break;
 		case 7:
-			f->seq = v;
+			f->of.seq = v;
 			break;
 		case 8:
-			f->count = v;
+			f->of.count = v;
 			break;
 		case 9:
 			f->ack = v;
@@ -132,19 +132,20 @@ void fuzz_twist(struct fuzz_input *in, struct frame *f)
 			f->generation = (uint32_t)v;
 			break;
 		case 11:
-			f->name_hash = (uint32_t)v;
+			f->of.name_hash = (uint32_t)v;
 			break;
 		case 12:
 			f->chunk_elems = (uint32_t)v;
 			break;
 		case 13:
-			f->tensors = (uint32_t)v;
+			f->of.tensors = (uint32_t)v;
+			f->of.root = (uint32_t)v - 1;
 			break;
 		case 14:
 			f->payload_sum = (uint32_t)v;
 			break;
 		default:
-			f->seq += v; /* near its current value */
+			f->of.seq += v; /* near its current value */
 		}
 	}
 }

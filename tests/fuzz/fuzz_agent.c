@@ -157,7 +157,7 @@ static int port_engine_submit(void *ctx, void *engine, struct exchange_op *x, st
 {
 	struct world *w = ctx;
 	struct engine *en = engine;
-	int rc = exchange_check(w->cfg.sharding.chunk_bytes, x, e);
+	int rc = exchange_check(w->cfg.sharding.chunk_bytes, &x->of, e);
 
 	must(!en->freeing);
 	if (rc)
@@ -165,8 +165,8 @@ static int port_engine_submit(void *ctx, void *engine, struct exchange_op *x, st
 	if (en->ended)
 		return rs_fail(e, RS_EPEER, "the engine has ended");
 	must(en->ops_n < OPS);
-	x->chunk_elems = CHUNK / (uint32_t)rs_dtype_size(x->dtype);
-	x->chunks = frame_chunks(x->count, x->chunk_elems);
+	x->chunk_elems = CHUNK / (uint32_t)rs_dtype_size(x->of.dtype);
+	x->chunks = frame_chunks(x->of.count, x->chunk_elems);
 	en->ops[en->ops_n].x = x;
 	en->ops[en->ops_n++].next = 0;
 	return RS_OK;
@@ -265,9 +265,9 @@ static void run_chunk(struct exchange_op *x, uint64_t chunk, bool single_worker)
 {
 	static uint8_t sink[2 * CHUNK];
 	uint64_t first = chunk * x->chunk_elems;
-	uint32_t n = frame_chunk_len(x->count, x->chunk_elems, (uint32_t)chunk);
-	uint32_t size = (uint32_t)rs_dtype_size(x->dtype), wire = x->wide ? (uint32_t)sizeof(float) : size;
-	bool sends = x->op != FRAME_OP_BROADCAST || x->root;
+	uint32_t n = frame_chunk_len(x->of.count, x->chunk_elems, (uint32_t)chunk);
+	uint32_t size = (uint32_t)rs_dtype_size(x->of.dtype), wire = x->wide ? (uint32_t)sizeof(float) : size;
+	bool sends = x->of.op != FRAME_OP_BROADCAST || x->root;
 	struct rs_err e;
 	const char *at;
 
@@ -297,7 +297,7 @@ static void engine_run(struct engine *en, unsigned i, unsigned n)
 	for (; n && en->ops[i].next < x->chunks; n--) {
 		uint64_t end = (en->ops[i].next + 1) * x->chunk_elems;
 
-		if (x->ready && atomic_load(x->ready) < (end < x->count ? end : x->count))
+		if (x->ready && atomic_load(x->ready) < (end < x->of.count ? end : x->of.count))
 			return;
 		run_chunk(x, en->ops[i].next++, en->single_worker);
 	}
@@ -386,9 +386,9 @@ static void settle(struct world *w)
 
 static void deliver(struct world *w, struct process *p, union local_message *m, size_t n)
 {
-	if (n == sizeof m->submit && m->head.type == LOCAL_SUBMIT && m->submit.seq >= p->said &&
-	    m->submit.seq < UINT64_MAX)
-		p->said = m->submit.seq + 1;
+	if (n == sizeof m->submit && m->head.type == LOCAL_SUBMIT && m->submit.of.seq >= p->said &&
+	    m->submit.of.seq < UINT64_MAX)
+		p->said = m->submit.of.seq + 1;
 	local_client_message(p->client, m, n, w->now_ms);
 	must(local_hub_check(w->hub) == NULL);
 }
@@ -467,33 +467,34 @@ static void read_submit(struct world *w, struct local_submit *s)
 	static const uint8_t reduces[] = {RS_SUM, RS_AVG, RS_MAX, FRAME_OP_BROADCAST};
 	uint8_t kind = fuzz_u8(&w->in), where = fuzz_u8(&w->in), size = fuzz_u8(&w->in);
 
-	s->dtype = kind % 10;
-	s->op = reduces[kind / 10 % 4];
-	s->priority = (int16_t)(kind >> 6) - 1;
-	s->count = size < 128 ? size : size < 192 ? (uint64_t)(size - 127) * 100000 : fuzz_number(&w->in);
+	s->of.dtype = kind % 10;
+	s->of.size = (uint8_t)rs_dtype_size(s->of.dtype);
+	s->of.op = reduces[kind / 10 % 4];
+	s->of.priority = (uint8_t)((kind >> 6) - 1);
+	s->of.count = size < 128 ? size : size < 192 ? (uint64_t)(size - 127) * 100000 : fuzz_number(&w->in);
 	s->recv_buffer = where & 1;
 	if (where & 2) {
 		s->send_buffer = s->recv_buffer;
 	} else {
 		s->send_buffer = 1 - s->recv_buffer;
-		if (s->op == FRAME_OP_BROADCAST)
+		if (s->of.op == FRAME_OP_BROADCAST)
 			s->send_buffer = s->recv_buffer;
 	}
 	if (where & 4)
 		s->ring = where & 8 ? RING : fuzz_number(&w->in);
 	if (s->ring) {
-		uint64_t fits = s->ring / (rs_dtype_size(s->dtype) ? rs_dtype_size(s->dtype) : 1);
+		uint64_t fits = s->ring / (s->of.size ? s->of.size : 1);
 
-		s->missing = s->count > fits ? s->count - fits : 0;
+		s->missing = s->of.count > fits ? s->of.count - fits : 0;
 		s->landed_offset = RING;
 	}
 	if (where & 16)
-		s->missing = s->count;
+		s->missing = s->of.count;
 	if (where & 32)
 		s->recv_offset = s->send_offset = fuzz_number(&w->in);
 	if (where & 64)
-		s->tensors = 3;
-	s->root = where >> 7 && s->op == FRAME_OP_BROADCAST;
+		s->of.tensors = 3;
+	s->of.root = where >> 7 && s->of.op == FRAME_OP_BROADCAST;
 }
 
 static void say_submit(struct world *w, unsigned from, unsigned n)
@@ -508,7 +509,7 @@ static void say_submit(struct world *w, unsigned from, unsigned n)
 		if (!w->p[i].welcome)
 			continue;
 		mine = m;
-		mine.submit.seq = seq;
+		mine.submit.of.seq = seq;
 		w->p[i].seq++;
 		say(w, &w->p[i], &mine, mine.head.bytes);
 	}

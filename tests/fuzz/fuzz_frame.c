@@ -31,7 +31,7 @@ static void try_header(const uint8_t *data, size_t size)
 			frame_encode(&f, again);
 			must(memcmp(raw, again, sizeof raw) == 0);
 			must(strcmp(frame_type_name(f.type), "type?") != 0);
-			must(f.payload_len <= FRAME_PAYLOAD_MAX && f.priority < FRAME_PRIORITIES);
+			must(f.payload_len <= FRAME_PAYLOAD_MAX && f.of.priority < FRAME_PRIORITIES);
 		}
 		for (int i = 0; i < 4; i++)
 			raw[FRAME_HEADER - 4 + i] = (uint8_t)(sum >> 8 * i);

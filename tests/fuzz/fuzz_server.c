@@ -157,9 +157,9 @@ static void say_kept(struct world *w, struct conn *c)
 	if (!c->session || !c->asked)
 		return;
 	c->asked = false;
-	memset(payload, (int)f.seq, sizeof payload);
+	memset(payload, (int)f.of.seq, sizeof payload);
 	f.type = FRAME_KEPT;
-	f.payload_len = frame_chunk_len(f.count, f.chunk_elems, f.chunk) * (uint32_t)rs_dtype_size(f.dtype);
+	f.payload_len = frame_chunk_len(f.of.count, f.chunk_elems, f.chunk) * (uint32_t)rs_dtype_size(f.of.dtype);
 	if (c->hello.checksum && f.payload_len && f.payload_len <= sizeof payload) {
 		f.flags = FRAME_CHECKED;
 		f.payload_sum = frame_checksum(payload, f.payload_len);
@@ -185,22 +185,22 @@ static void contribute(struct world *w, struct conn *c, unsigned priority, bool 
 	f = (struct frame){
 	    .type = FRAME_DATA,
 	    .flags = world_kinds[kind].flags,
-	    .priority = (uint8_t)priority,
-	    .dtype = world_kinds[kind].dtype,
-	    .op = world_kinds[kind].op,
+	    .of.priority = (uint8_t)priority,
+	    .of.dtype = world_kinds[kind].dtype,
+	    .of.op = world_kinds[kind].op,
 	    .chunk = at->chunk++,
-	    .seq = at->seq,
-	    .count = world_kinds[kind].count,
+	    .of.seq = at->seq,
+	    .of.count = world_kinds[kind].count,
 	    .ack = at->seq / 2,
 	    .generation = c->hello.generation,
 	    .chunk_elems = conn_chunk_elems(c, kind),
 	};
-	root = f.op == FRAME_OP_BROADCAST && c->hello.rank == 0;
-	n = f.op == FRAME_OP_BROADCAST && !root ? 0 : frame_chunk_len(f.count, f.chunk_elems, f.chunk);
-	f.payload_len = n * (uint32_t)(f.flags & FRAME_WIDE ? sizeof(float) : rs_dtype_size(f.dtype));
+	root = f.of.op == FRAME_OP_BROADCAST && c->hello.rank == 0;
+	n = f.of.op == FRAME_OP_BROADCAST && !root ? 0 : frame_chunk_len(f.of.count, f.chunk_elems, f.chunk);
+	f.payload_len = n * (uint32_t)(f.flags & FRAME_WIDE ? sizeof(float) : rs_dtype_size(f.of.dtype));
 	f.flags |= root ? FRAME_ROOT : 0;
 	for (uint32_t i = 0; i < sizeof payload; i++)
-		payload[i] = (uint8_t)(i * 7 + c->hello.rank + f.seq);
+		payload[i] = (uint8_t)(i * 7 + c->hello.rank + f.of.seq);
 	if (c->hello.checksum && f.payload_len) {
 		f.flags |= FRAME_CHECKED;
 		f.payload_sum = frame_checksum(payload, f.payload_len);

@@ -78,7 +78,7 @@ static void on_fill(struct exchange_op *x, uint64_t first, uint32_t n)
 	struct op *o = x->user;
 	unsigned chunk = (unsigned)(first / x->chunk_elems);
 
-	must(first % x->chunk_elems == 0 && first + n <= x->count);
+	must(first % x->chunk_elems == 0 && first + n <= x->of.count);
 	must(first + n <= atomic_load(&o->ready));
 	must(!(o->filled >> chunk & 1));
 	o->filled |= UINT64_C(1) << chunk;
@@ -90,7 +90,8 @@ static int on_inspect(struct exchange_op *x, const void *at, uint64_t first, uin
 	unsigned chunk = (unsigned)(first / x->chunk_elems);
 
 	must(o->filled >> chunk & 1);
-	must(at == o->send + first * (x->wide ? sizeof(float) : rs_dtype_size(x->dtype)) && first + n <= x->count);
+	must(at == o->send + first * (x->wide ? sizeof(float) : rs_dtype_size(x->of.dtype)) &&
+	     first + n <= x->of.count);
 	must(!o->reported);
 	o->reported = o->nan;
 	return o->nan ? rs_fail(e, RS_ENONFINITE, "not finite") : RS_OK;
@@ -101,7 +102,7 @@ static void on_landed(struct exchange_op *x, uint64_t first, uint32_t n)
 	struct op *o = x->user;
 	unsigned chunk = (unsigned)(first / x->chunk_elems);
 
-	must(first % x->chunk_elems == 0 && first + n <= x->count);
+	must(first % x->chunk_elems == 0 && first + n <= x->of.count);
 	must(!(o->landed >> chunk & 1));
 	o->landed |= UINT64_C(1) << chunk;
 }
@@ -115,8 +116,8 @@ static void on_done(struct exchange_op *x, const struct rs_err *err)
 	must(o->used);
 	if (err)
 		must(err->code < 0 && err->msg[0]);
-	else if (x->count)
-		must(o->landed == (UINT64_C(1) << frame_chunks(x->count, x->chunk_elems)) - 1);
+	else if (x->of.count)
+		must(o->landed == (UINT64_C(1) << frame_chunks(x->of.count, x->chunk_elems)) - 1);
 	if (o->recv != o->send)
 		free(o->recv);
 	free(o->send);
@@ -173,7 +174,7 @@ static void say_control(struct world *w, unsigned link, unsigned type, struct fu
 static void fill_result(const struct frame *f, uint8_t payload[FRAME_CONTROL_MAX])
 {
 	for (unsigned i = 0; i < FRAME_CONTROL_MAX; i++)
-		payload[i] = (uint8_t)(i + f->seq + f->chunk);
+		payload[i] = (uint8_t)(i + f->of.seq + f->chunk);
 }
 
 /* Sends the result of the oldest chunk of a priority on a link, possibly with one other field. */
@@ -189,9 +190,9 @@ static void answer(struct world *w, unsigned link, unsigned priority, struct fuz
 	l->data_n[priority]--;
 	memmove(l->data[priority], l->data[priority] + 1, l->data_n[priority] * sizeof f);
 	fill_result(&f, payload);
-	f.payload_len = f.type == FRAME_HAVE || (f.op == FRAME_OP_BROADCAST && f.flags & FRAME_ROOT)
+	f.payload_len = f.type == FRAME_HAVE || (f.of.op == FRAME_OP_BROADCAST && f.flags & FRAME_ROOT)
 			    ? 0
-			    : frame_chunk_len(f.count, f.chunk_elems, f.chunk) * (uint32_t)rs_dtype_size(f.dtype);
+			    : frame_chunk_len(f.of.count, f.chunk_elems, f.chunk) * (uint32_t)rs_dtype_size(f.of.dtype);
 	f.type = FRAME_RESULT;
 	f.flags = 0;
 	f.payload_sum = 0;
@@ -231,9 +232,9 @@ static void on_kept(const struct link *l)
 	const uint8_t *at;
 	size_t len;
 
-	must(f->payload_len == frame_chunk_len(f->count, f->chunk_elems, f->chunk) * rs_dtype_size(f->dtype));
+	must(f->payload_len == frame_chunk_len(f->of.count, f->chunk_elems, f->chunk) * rs_dtype_size(f->of.dtype));
 	must(f->payload_len <= sizeof payload);
-	if (f->op == FRAME_OP_BROADCAST)
+	if (f->of.op == FRAME_OP_BROADCAST)
 		return;
 	fill_result(f, payload);
 	frame_encode(f, head);
@@ -268,18 +269,18 @@ static void on_view(struct world *w, unsigned link)
 static void on_data(struct world *w, struct link *l)
 {
 	const struct frame *f = &l->in.f;
-	unsigned p = f->priority, n = l->data_n[p], size = (unsigned)rs_dtype_size(f->dtype), all = 0;
+	unsigned p = f->of.priority, n = l->data_n[p], size = (unsigned)rs_dtype_size(f->of.dtype), all = 0;
 	const struct frame *last = n ? &l->data[p][n - 1] : NULL;
-	uint32_t elems = frame_chunk_len(f->count, f->chunk_elems, f->chunk);
+	uint32_t elems = frame_chunk_len(f->of.count, f->chunk_elems, f->chunk);
 
 	must(l->greeted && exchange_state(w->x) != EXCHANGE_JOINING && p < w->cfg->sharding.priorities && size);
 	must(f->generation == GENERATION && f->chunk_elems == w->cfg->sharding.chunk_bytes / size);
-	must(f->chunk < frame_chunks(f->count, f->chunk_elems));
-	must(f->payload_len == (f->type == FRAME_HAVE || (f->op == FRAME_OP_BROADCAST && !(f->flags & FRAME_ROOT))
+	must(f->chunk < frame_chunks(f->of.count, f->chunk_elems));
+	must(f->payload_len == (f->type == FRAME_HAVE || (f->of.op == FRAME_OP_BROADCAST && !(f->flags & FRAME_ROOT))
 				    ? 0
 				    : elems * (f->flags & FRAME_WIDE ? (unsigned)sizeof(float) : size)));
 	must(!w->cfg->job.checksum || !f->payload_len || f->flags & FRAME_CHECKED);
-	must(!last || f->seq > last->seq || (f->seq == last->seq && f->chunk > last->chunk));
+	must(!last || f->of.seq > last->of.seq || (f->of.seq == last->of.seq && f->chunk > last->chunk));
 	for (unsigned i = 0; i < FRAME_PRIORITIES; i++)
 		all += l->data_n[i];
 	/* what a reducer accepts: see server/core/contribution.c */
@@ -447,21 +448,22 @@ static void submit(struct world *w)
 	o = &w->ops[i];
 	*o = (struct op){.used = true, .world = w, .nan = how >> 6 & 1};
 	o->x = (struct exchange_op){
-	    .count = count,
-	    .dtype = kind % 10,
-	    .op = reduces[kind / 10 % 4],
-	    .priority = (how >> 1 & 3) - 1,
-	    .name_hash = how >> 3 & 1,
+	    .of.count = count,
+	    .of.dtype = kind % 10,
+	    .of.size = (uint8_t)bytes,
+	    .of.op = reduces[kind / 10 % 4],
+	    .of.priority = (uint8_t)((how >> 1 & 3) - 1),
+	    .of.name_hash = how >> 3 & 1,
 	    .name = how >> 3 & 1 ? "grad" : NULL,
-	    .tensors = how >> 4 & 1,
+	    .of.tensors = how >> 4 & 1,
 	    .fill = on_fill,
 	    .inspect = on_inspect,
 	    .landed = on_landed,
 	    .done = on_done,
 	    .user = o,
 	};
-	o->x.wide = rs_dtype_is_half(o->x.dtype) && kind >> 7 && o->x.op != FRAME_OP_BROADCAST;
-	o->x.root = o->x.op == FRAME_OP_BROADCAST && kind >> 7;
+	o->x.wide = rs_dtype_is_half(o->x.of.dtype) && kind >> 7 && o->x.of.op != FRAME_OP_BROADCAST;
+	o->x.root = o->x.of.op == FRAME_OP_BROADCAST && kind >> 7;
 	/* exactly the needed size, so that the sanitizer finds an access past the end */
 	o->send = calloc(1, count * (o->x.wide ? sizeof(float) : bytes) + !count);
 	o->recv = o->x.wide || how >> 7 ? malloc(count * bytes + !count) : o->send;
@@ -503,7 +505,7 @@ static void more_ready(struct world *w, struct op *o, unsigned n)
 	uint64_t there = atomic_load(&o->ready);
 
 	if (o->used)
-		atomic_store(&o->ready, there + n < o->x.count ? there + n : o->x.count);
+		atomic_store(&o->ready, there + n < o->x.of.count ? there + n : o->x.of.count);
 	exchange_poke(w->x);
 }
 

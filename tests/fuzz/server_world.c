@@ -140,16 +140,17 @@ static void resume(struct conn *c)
 static void check_result(struct world *w, const struct conn *c)
 {
 	const struct frame *f = &c->in.f;
-	uint64_t stream = ((c->job * RS_LANES_MAX + c->hello.lane) * FRAME_PRIORITIES + f->priority) << 32 | c->epoch;
-	struct result *r = &w->results[(stream * 0x10001 + f->seq * 31 + f->chunk) % RESULTS];
+	uint64_t stream =
+	    ((c->job * RS_LANES_MAX + c->hello.lane) * FRAME_PRIORITIES + f->of.priority) << 32 | c->epoch;
+	struct result *r = &w->results[(stream * 0x10001 + f->of.seq * 31 + f->chunk) % RESULTS];
 
-	must(f->payload_len <= c->hello.chunk_bytes && f->priority < c->hello.priorities);
+	must(f->payload_len <= c->hello.chunk_bytes && f->of.priority < c->hello.priorities);
 	must(f->generation == c->hello.generation);
 	if (!f->payload_len)
 		return; /* to the root of a broadcast, or to a rank that has it already */
-	if (r->stream == stream && r->seq == f->seq && r->chunk == f->chunk)
+	if (r->stream == stream && r->seq == f->of.seq && r->chunk == f->chunk)
 		must(r->hash == c->in.hash);
-	*r = (struct result){stream, f->seq, c->in.hash, f->chunk};
+	*r = (struct result){stream, f->of.seq, c->in.hash, f->chunk};
 }
 
 static void on_frame(struct world *w, struct conn *c)

@@ -23,10 +23,10 @@ ranks out of step are not noticed
 	s/started == slot->order\)/1)/
 counts are not compared
 	server/core/contribution.c
-	s/f->count == g->count && //
+	s/o->count == first->count && //
 names are not compared
 	server/core/contribution.c
-	s/ && f->name_hash == g->name_hash\)/)/
+	s/ && o->name_hash == first->name_hash\)/)/
 wrong divisor of an average
 	server/core/contribution.c
 	s/kernels, st->processes, st->stable/kernels, st->p.world_size, st->stable/
@@ -62,7 +62,7 @@ START before the last rank
 	s/j->complete < j->first.world_size/j->complete + 1 < j->first.world_size/
 a newer generation ends no older one
 	server/jobs/registry.c
-	s/\n\t\t\tjob_end\(r, j, &why\);\n\t\t\} else/\n\t\t} else/
+	s/\n\t\t\tjob_end\(r, j, &why, NULL\);\n\t\t\} else/\n\t\t} else/
 a generation that ends is refused without retry
 	server/jobs/registry.c
 	s/(->ended\) *\n\s*return registry_refuse\(\s*no, RS_EREFUSED, )true/$1false/
@@ -80,13 +80,13 @@ an operation ends one chunk too early
 	s/--op->chunks_left == 0/--op->chunks_left == (op->chunks > 2)/
 acks cover operations that have not completed
 	agent/worker/core/stream.c
-	s/l->x->first \? l->x->first->seq : l->x->next_seq/f->head.seq/
+	s/l->x->first \? l->x->first->of.seq : l->x->next_seq/f->head.of.seq/
 the cursor skips own chunks
 	agent/worker/core/stream.c
 	s/s->chunk \+= l->own\[at\] - l->own\[at - 1\];/s->chunk += l->own[at] - l->own[0];/
 ABORT is not passed on
 	agent/worker/core/exchange_end.c
-	s/link_queue_abort\(l, &x->abort_reason\);/link_queue_empty(l, FRAME_GOODBYE);/
+	s/link_queue_abort\(l, &x->abort_reason, &x->abort_cause\);/link_queue_empty(l, FRAME_GOODBYE);/
 a silent reducer is never lost
 	agent/worker/core/exchange_tick.c
 	s/now_ms - l->last_rx_ms >= detect_ms/0/
@@ -167,7 +167,7 @@ the cursor stays at a completed operation
 	s/if \(s->op == op\)\n/if (0)\n/
 results overtake one that is fetched
 	server/core/result.c
-	s/if \(st->fetching\[slot->header.priority\]\)/if (0)/
+	s/if \(st->fetching\[slot->header.of.priority\]\)/if (0)/
 results behind a fetched one lose their order
 	server/core/retained.c
 	s/if \(missing && missing->order < next->order\)/if (0)/
@@ -182,7 +182,7 @@ contributions are filled in twice
 	s/if \(first_time && op->fill/if (op->fill/
 a truncated result overwrites the contribution
 	agent/worker/core/link_io.c
-	s/op->disjoint && !op->recv_ring/!op->recv_ring/
+	s/f->op->disjoint && !f->op->recv_ring/!f->op->recv_ring/
 the root of a broadcast retains nothing
 	agent/worker/core/link_io.c
 	s/if \(!f->op->root \|\| !f->head.payload_len\)/if (1)/
@@ -191,7 +191,7 @@ results are lent beyond their operation
 	s/end - position > r->size/end - position >= r->size/
 KEPT carries another chunk's result
 	agent/worker/core/link_io.c
-	s/had->head.seq == f->seq && had->head.chunk == f->chunk/had->head.seq == f->seq/
+	s/had->head.of.seq == f->of.seq && had->head.chunk == f->chunk/had->head.of.seq == f->of.seq/
 a rank that has left is waited for
 	server/core/stripe.c
 	s/\n\tfor \(unsigned r = 0; r < st->p.world_size; r\+\+\)\n\t\tn \+= stripe_has_departed[^;]+;//

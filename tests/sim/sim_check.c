@@ -174,11 +174,12 @@ void check_last_session(struct session *session)
 	for (unsigned i = 0; i <= st->mask; i++)
 		for (const struct slot *slot = st->chains[i]; slot; slot = slot->next)
 			/* stable chunks may be repeated while the first rank leaves */
-			if (!st->p.retain || (slot->header.seq >= st->stable && slot->contributed < st->p.world_size))
+			if (!st->p.retain ||
+			    (slot->header.of.seq >= st->stable && slot->contributed < st->p.world_size))
 				sim_fail(c->sim,
 					 "the last session of a stripe goes, but chunk %u of operation %llu is in its "
 					 "slot",
-					 slot->header.chunk, (unsigned long long)slot->header.seq);
+					 slot->header.chunk, (unsigned long long)slot->header.of.seq);
 }
 
 static void check_team(struct sim *s, struct team *t)

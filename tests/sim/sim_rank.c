@@ -63,28 +63,29 @@ static void op_succeeded(struct rank_op *o)
 	struct rank *k = o->rank;
 	bool takes = !o->op.root;
 
-	size_t size = rs_dtype_size(o->op.dtype), in = o->op.wide ? sizeof(float) : size;
+	size_t size = rs_dtype_size(o->op.of.dtype), in = o->op.wide ? sizeof(float) : size;
 
 	k->sim->stats->ops_ok++;
 	check_features(k);
-	if (retained_within(k->x, o->recv, o->op.count * size) || retained_within(k->x, o->send, o->op.count * in))
+	if (retained_within(k->x, o->recv, o->op.of.count * size) ||
+	    retained_within(k->x, o->send, o->op.of.count * in))
 		sim_fail(k->sim, "%s rank %u: others get what stands in the memory of operation %u, which is done",
 			 k->team->job, k->index, o->index);
-	if (takes && !result_is_right(o, 0, o->op.count))
+	if (takes && !result_is_right(o, 0, o->op.of.count))
 		sim_fail(k->sim, "%s rank %u: operation %u gives a wrong result", k->team->job, k->index, o->index);
-	if (o->landed != o->op.count)
+	if (o->landed != o->op.of.count)
 		sim_fail(k->sim, "%s rank %u: %llu of %llu elements of operation %u were announced", k->team->job,
-			 k->index, (unsigned long long)o->landed, (unsigned long long)o->op.count, o->index);
+			 k->index, (unsigned long long)o->landed, (unsigned long long)o->op.of.count, o->index);
 }
 
 /* The caller overwrites and frees the memory of a completed operation: a later read finds nothing of the operation,
  * or the sanitizer reports it. */
 static void op_free(struct rank_op *o)
 {
-	size_t size = rs_dtype_size(o->op.dtype);
+	size_t size = rs_dtype_size(o->op.of.dtype);
 
-	memset(o->recv, 0xdb, o->op.count * size);
-	memset(o->send, 0xdb, o->op.count * (o->op.wide ? sizeof(float) : size));
+	memset(o->recv, 0xdb, o->op.of.count * size);
+	memset(o->send, 0xdb, o->op.of.count * (o->op.wide ? sizeof(float) : size));
 	if (o->recv != o->send)
 		free(o->recv);
 	free(o->send);
@@ -124,13 +125,14 @@ static void prepare(struct rank_op *o, const struct op_plan *p)
 	size_t size = rs_dtype_size(p->dtype), in = (size_t)p->count * (wide ? sizeof(float) : size);
 
 	o->op = (struct exchange_op){
-	    .count = p->count,
-	    .dtype = p->dtype,
-	    .op = p->op,
-	    .priority = p->priority,
+	    .of.count = p->count,
+	    .of.dtype = p->dtype,
+	    .of.size = (uint8_t)size,
+	    .of.op = p->op,
+	    .of.priority = (uint8_t)p->priority,
 	    .wide = wide,
 	    .root = broadcast && p->root == k->index,
-	    .name_hash = frame_name_hash(p->name),
+	    .of.name_hash = frame_name_hash(p->name),
 	    .name = p->name[0] ? p->name : NULL,
 	    .fill = p->lazy & bit && !staged ? on_fill : NULL,
 	    .ready = staged ? &o->ready : NULL,
@@ -186,13 +188,13 @@ void rank_ready(struct rank *k, unsigned op)
 
 	if (k->state != RANK_ALIVE || o->done)
 		return;
-	more = 1 + sim_below(k->sim, (uint32_t)o->op.count + 1);
-	if (at + more > o->op.count)
-		more = o->op.count - at;
+	more = 1 + sim_below(k->sim, (uint32_t)o->op.of.count + 1);
+	if (at + more > o->op.of.count)
+		more = o->op.of.count - at;
 	if (p->op != FRAME_OP_BROADCAST || o->op.root)
 		oracle_contribution(p, k->team->cfg.job.deterministic, k->index, o->send, at, more);
 	o->ready = at + more;
-	if (o->ready < o->op.count)
+	if (o->ready < o->op.of.count)
 		sim_in(k->sim, sim_below(k->sim, 1000), EV_RANK_READY, k->process, op);
 	exchange_poke(k->x);
 	settle(k);

@@ -47,7 +47,8 @@ static void frame_begins(struct conn *c, enum side from)
 		trace(c->sim,
 		      "%s -> %s (%u): %s of chunk %u of operation %" PRIu64
 		      ", %u bytes, flags 0x%x, priority %u, ack %" PRIu64,
-		      a, b, c->id, frame_type_name(f.type), f.chunk, f.seq, f.payload_len, f.flags, f.priority, f.ack);
+		      a, b, c->id, frame_type_name(f.type), f.chunk, f.of.seq, f.payload_len, f.flags, f.of.priority,
+		      f.ack);
 	else
 		trace(c->sim, "%s -> %s (%u): %s", a, b, c->id, frame_type_name(f.type));
 }

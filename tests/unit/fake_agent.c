@@ -389,18 +389,15 @@ void fake_submit(struct fake_agent *fa, struct fake_client *c, unsigned buffer, 
 	union local_message m;
 
 	local_init(&m, LOCAL_SUBMIT);
-	m.submit.dtype = RS_FLOAT32;
+	m.submit.of.dtype = RS_FLOAT32;
 	if (s) {
-		m.submit.dtype = s->dtype;
-		m.submit.op = s->op;
-		m.submit.root = s->root;
-		m.submit.priority = s->priority;
-		m.submit.name_hash = s->name_hash ? s->name_hash : frame_name_hash(s->name);
-		m.submit.tensors = s->tensors;
+		m.submit.of = s->of;
+		m.submit.of.name_hash = s->of.name_hash ? s->of.name_hash : frame_name_hash(s->name);
 		memcpy(m.submit.name, s->name, sizeof m.submit.name);
 	}
-	m.submit.seq = c->seq++;
-	m.submit.count = count;
+	m.submit.of.size = (uint8_t)rs_dtype_size(m.submit.of.dtype);
+	m.submit.of.seq = c->seq++;
+	m.submit.of.count = count;
 	m.submit.send_buffer = m.submit.recv_buffer = buffer;
 	fake_say(fa, c, &m);
 }
@@ -424,12 +421,12 @@ void fake_engine_ready(struct fake_agent *fa, struct fake_engine *en)
 /* Computes what a reducer would return for a single contribution. */
 static void reduce_alone(const struct exchange_op *op, uint64_t first, uint32_t n)
 {
-	size_t size = rs_dtype_size(op->dtype);
+	size_t size = rs_dtype_size(op->of.dtype);
 	const struct rs_kernels *k = rs_kernels_usable(0);
 	char *to = (char *)op->recv + first * size;
 
 	if (op->wide)
-		k->store[op->dtype](to, (const float *)op->send + first, n);
+		k->store[op->of.dtype](to, (const float *)op->send + first, n);
 	else if (op->recv != op->send && n > 0)
 		memcpy(to, (const char *)op->send + first * size, n * size);
 }
@@ -451,11 +448,11 @@ void fake_engine_run(struct fake_agent *fa, struct fake_engine *en, unsigned i)
 
 	ck_assert_uint_lt(i, en->ops_n);
 	op = take_op(en, i);
-	op->chunk_elems = FAKE_CHUNK / (uint32_t)rs_dtype_size(op->dtype);
-	for (unsigned c = 0; c < frame_chunks(op->count, op->chunk_elems); c++) {
+	op->chunk_elems = FAKE_CHUNK / (uint32_t)rs_dtype_size(op->of.dtype);
+	for (unsigned c = 0; c < frame_chunks(op->of.count, op->chunk_elems); c++) {
 		first = (uint64_t)c * op->chunk_elems;
-		n = frame_chunk_len(op->count, op->chunk_elems, c);
-		if (op->fill && (op->op != FRAME_OP_BROADCAST || op->root))
+		n = frame_chunk_len(op->of.count, op->chunk_elems, c);
+		if (op->fill && (op->of.op != FRAME_OP_BROADCAST || op->root))
 			op->fill(op, first, n);
 		if (en->spec.single_worker && op->finish)
 			op->finish(op, first, n);

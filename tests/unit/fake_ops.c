@@ -19,7 +19,7 @@ static void on_fill(struct exchange_op *op, uint64_t first, uint32_t n)
 {
 	struct fake_op *o = op->user;
 
-	ck_assert_uint_le(first + n, op->count);
+	ck_assert_uint_le(first + n, op->of.count);
 	o->filled += n;
 }
 
@@ -27,7 +27,7 @@ static void on_landed(struct exchange_op *op, uint64_t first, uint32_t n)
 {
 	struct fake_op *o = op->user;
 
-	ck_assert_uint_le(first + n, op->count);
+	ck_assert_uint_le(first + n, op->of.count);
 	o->landed += n;
 }
 
@@ -36,6 +36,7 @@ void ops_submit(struct reducers *f, struct fake_op *o, struct exchange_op op)
 	struct rs_err e = {0};
 
 	*o = (struct fake_op){.op = op};
+	o->op.of.size = (uint8_t)rs_dtype_size(op.of.dtype);
 	o->op.done = on_done;
 	o->op.fill = on_fill;
 	o->op.landed = on_landed;
@@ -45,7 +46,7 @@ void ops_submit(struct reducers *f, struct fake_op *o, struct exchange_op op)
 
 void ops_submit_floats(struct reducers *f, struct fake_op *o, const float *send, float *recv, uint64_t count)
 {
-	ops_submit(f, o, (struct exchange_op){.send = send, .recv = recv, .count = count, .dtype = RS_FLOAT32});
+	ops_submit(f, o, (struct exchange_op){.send = send, .recv = recv, .of.count = count, .of.dtype = RS_FLOAT32});
 }
 
 float *ops_numbers(size_t n)

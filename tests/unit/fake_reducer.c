@@ -230,11 +230,11 @@ void reducers_say_refused(struct reducers *f, unsigned link, int code, const cha
 static void triple(const struct frame *h, const void *in, void *out, uint32_t elems)
 {
 	for (uint32_t i = 0; i < elems; i++) {
-		if (h->dtype == RS_FLOAT32)
+		if (h->of.dtype == RS_FLOAT32)
 			((float *)out)[i] = 3 * ((const float *)in)[i];
 		else if (h->flags & FRAME_WIDE)
 			((uint16_t *)out)[i] = (uint16_t)(3 * ((const float *)in)[i]); /* any value will do */
-		else if (rs_dtype_size(h->dtype) == 8)
+		else if (rs_dtype_size(h->of.dtype) == 8)
 			((uint64_t *)out)[i] = 3 * ((const uint64_t *)in)[i];
 		else
 			((uint8_t *)out)[i] = (uint8_t)(3 * ((const uint8_t *)in)[i]);
@@ -245,14 +245,14 @@ uint32_t reducers_result(struct reducers *f, unsigned link, unsigned n, struct f
 {
 	static uint64_t out[RS_CHUNK_MAX / 8];
 	const struct frame *d = &f->l[link].data[n];
-	uint32_t elems = frame_chunk_len(d->count, d->chunk_elems, d->chunk);
-	uint32_t len = elems * (uint32_t)rs_dtype_size(d->dtype);
+	uint32_t elems = frame_chunk_len(d->of.count, d->chunk_elems, d->chunk);
+	uint32_t len = elems * (uint32_t)rs_dtype_size(d->of.dtype);
 
 	if (d->flags & FRAME_ROOT || d->type == FRAME_HAVE)
 		len = 0;
 	if (d->type == FRAME_HAVE)
 		; /* already has it */
-	else if (d->op == FRAME_OP_BROADCAST)
+	else if (d->of.op == FRAME_OP_BROADCAST)
 		memset(out, (int)d->chunk + 1, len);
 	else
 		triple(d, f->l[link].payload[n], out, elems);
@@ -377,7 +377,7 @@ static void on_frame(struct reducers *f, unsigned link, const struct frame *h, c
 		break;
 	case FRAME_PING:
 		l->pings++;
-		l->ping_count = h->count;
+		l->ping_count = h->of.count;
 		break;
 	case FRAME_GOODBYE:
 		l->goodbyes++;
@@ -550,8 +550,7 @@ int reducers_submit(struct reducers *f, struct reducers_op *o, uint64_t count, s
 	memset(o, 0, sizeof *o);
 	o->op = (struct exchange_op){.send = o->x,
 				     .recv = o->x,
-				     .count = count,
-				     .dtype = RS_FLOAT32,
+				     .of = {.count = count, .dtype = RS_FLOAT32, .size = 4},
 				     .name = "grad",
 				     .done = on_done,
 				     .user = o};

@@ -344,17 +344,20 @@ static int take_header(const struct ydoc_node *header, struct frame *f, struct r
 			return rs_fail(e, RS_EPROTO, "header.%s is unknown or not a number", k->text);
 	}
 	f->flags = (uint8_t)v[0];
-	f->priority = (uint8_t)v[1];
-	f->dtype = (uint8_t)v[2];
-	f->op = (uint8_t)v[3];
+	f->of.priority = (uint8_t)v[1];
+	f->of.dtype = (uint8_t)v[2];
+	f->of.op = (uint8_t)v[3];
 	f->chunk = (uint32_t)v[4];
-	f->seq = v[5];
-	f->count = v[6];
+	f->of.seq = v[5];
+	f->of.count = v[6];
 	f->ack = v[7];
 	f->generation = (uint32_t)v[8];
-	f->name_hash = (uint32_t)v[9];
+	f->of.name_hash = (uint32_t)v[9];
 	f->chunk_elems = (uint32_t)v[10];
-	f->tensors = (uint32_t)v[11];
+	if (f->of.op == FRAME_OP_BROADCAST)
+		f->of.root = (uint32_t)v[11] - 1;
+	else
+		f->of.tensors = (uint32_t)v[11];
 	f->payload_sum = (uint32_t)v[12];
 	return RS_OK;
 }

@@ -26,7 +26,7 @@ void views_submit(struct reducers *f, struct reducers_op *o, unsigned chunks)
 
 	ck_assert_int_eq(reducers_submit(f, o, (uint64_t)chunks * VIEWS_CHUNK, &e), 0);
 	for (unsigned i = 0; i < chunks * VIEWS_CHUNK; i++)
-		o->x[i] = (float)(o->op.seq * 10000 + i);
+		o->x[i] = (float)(o->op.of.seq * 10000 + i);
 	reducers_pump(f);
 }
 
@@ -34,8 +34,8 @@ void views_expect_done(const struct reducers_op *o)
 {
 	ck_assert_int_eq(o->done, 1);
 	ck_assert_int_eq(o->err.code, 0);
-	for (uint64_t i = 0; i < o->op.count; i++)
-		if (o->x[i] != 3 * (float)(o->op.seq * 10000 + i))
+	for (uint64_t i = 0; i < o->op.of.count; i++)
+		if (o->x[i] != 3 * (float)(o->op.of.seq * 10000 + i))
 			ck_abort_msg("element %u is %f", (unsigned)i, (double)o->x[i]);
 }
 
@@ -76,8 +76,8 @@ const char *views_said(const struct reducers *f, unsigned link, unsigned from)
 
 		len += (size_t)snprintf(text + len, sizeof text - len, "%s%c", i > from ? " " : "",
 					h->type == FRAME_HAVE ? 'H' : 'D');
-		if (h->seq)
-			len += (size_t)snprintf(text + len, sizeof text - len, "%llu.", (unsigned long long)h->seq);
+		if (h->of.seq)
+			len += (size_t)snprintf(text + len, sizeof text - len, "%llu.", (unsigned long long)h->of.seq);
 		len += (size_t)snprintf(text + len, sizeof text - len, "%u", h->chunk);
 	}
 	return text;

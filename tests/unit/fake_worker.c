@@ -169,11 +169,11 @@ struct frame fw_data(const struct fw_world *fw, unsigned op, unsigned dtype, uin
 {
 	return (struct frame){
 	    .type = FRAME_DATA,
-	    .dtype = (uint8_t)dtype,
-	    .op = (uint8_t)op,
+	    .of.dtype = (uint8_t)dtype,
+	    .of.op = (uint8_t)op,
 	    .chunk = chunk,
-	    .seq = seq,
-	    .count = count,
+	    .of.seq = seq,
+	    .of.count = count,
 	    .generation = FAKE_GENERATION,
 	    .chunk_elems = fw->params.chunk_bytes / (uint32_t)rs_dtype_size(dtype),
 	};
@@ -181,13 +181,14 @@ struct frame fw_data(const struct fw_world *fw, unsigned op, unsigned dtype, uin
 
 void fw_contribute(struct fw_world *fw, unsigned rank, struct frame f)
 {
-	bool wide = f.flags & FRAME_WIDE, silent = f.op == FRAME_OP_BROADCAST && !(f.flags & FRAME_ROOT);
-	uint32_t n = silent ? 0 : frame_chunk_len(f.count, f.chunk_elems, f.chunk);
+	bool wide = f.flags & FRAME_WIDE, silent = f.of.op == FRAME_OP_BROADCAST && !(f.flags & FRAME_ROOT);
+	uint32_t n = silent ? 0 : frame_chunk_len(f.of.count, f.chunk_elems, f.chunk);
 	uint8_t *payload = malloc(n * sizeof(double) + 1);
 
 	for (uint32_t i = 0; i < n; i++)
-		oracle_fill(payload, i, f.dtype, wide, f.op, rank, f.seq, (uint64_t)f.chunk * f.chunk_elems + i);
-	f.payload_len = n * (wide ? 4 : (uint32_t)rs_dtype_size(f.dtype));
+		oracle_fill(payload, i, f.of.dtype, wide, f.of.op, rank, f.of.seq,
+			    (uint64_t)f.chunk * f.chunk_elems + i);
+	f.payload_len = n * (wide ? 4 : (uint32_t)rs_dtype_size(f.of.dtype));
 	if (fw->params.checksum) {
 		f.flags |= FRAME_CHECKED;
 		f.payload_sum = frame_checksum(payload, f.payload_len);
@@ -198,7 +199,7 @@ void fw_contribute(struct fw_world *fw, unsigned rank, struct frame f)
 
 void fw_contribute_all(struct fw_world *fw, unsigned rank, struct frame f)
 {
-	for (f.chunk = 0; f.chunk < frame_chunks(f.count, f.chunk_elems); f.chunk++)
+	for (f.chunk = 0; f.chunk < frame_chunks(f.of.count, f.chunk_elems); f.chunk++)
 		fw_contribute(fw, rank, f);
 }
 
@@ -212,15 +213,15 @@ void fw_have(struct fw_world *fw, unsigned rank, struct frame f)
 
 void fw_send_kept(struct fw_world *fw, unsigned rank, struct frame f, uint64_t processes)
 {
-	uint32_t n = frame_chunk_len(f.count, f.chunk_elems, f.chunk);
+	uint32_t n = frame_chunk_len(f.of.count, f.chunk_elems, f.chunk);
 	uint8_t *payload = malloc(n * sizeof(double) + 1);
 
 	for (uint32_t i = 0; i < n; i++)
-		oracle_result(payload, i, f.dtype, f.op, fw->params.world_size, processes, f.seq,
+		oracle_result(payload, i, f.of.dtype, f.of.op, fw->params.world_size, processes, f.of.seq,
 			      (uint64_t)f.chunk * f.chunk_elems + i);
 	f.type = FRAME_KEPT;
 	f.flags = 0;
-	f.payload_len = n * (uint32_t)rs_dtype_size(f.dtype);
+	f.payload_len = n * (uint32_t)rs_dtype_size(f.of.dtype);
 	if (fw->params.checksum) {
 		f.flags = FRAME_CHECKED;
 		f.payload_sum = frame_checksum(payload, f.payload_len);
@@ -436,32 +437,33 @@ void fw_expect_result(struct fw_world *fw, unsigned rank, struct frame f, uint64
 {
 	const uint8_t *payload;
 	struct frame got = expect(fw, rank, FRAME_RESULT, &payload);
-	bool broadcast = f.op == FRAME_OP_BROADCAST, root = broadcast && f.flags & FRAME_ROOT;
-	uint32_t n = root ? 0 : frame_chunk_len(f.count, f.chunk_elems, f.chunk);
-	size_t size = rs_dtype_size(f.dtype);
+	bool broadcast = f.of.op == FRAME_OP_BROADCAST, root = broadcast && f.flags & FRAME_ROOT;
+	uint32_t n = root ? 0 : frame_chunk_len(f.of.count, f.chunk_elems, f.chunk);
+	size_t size = rs_dtype_size(f.of.dtype);
 	uint8_t want[sizeof(double)];
 
-	must(got.priority == f.priority);
-	must(got.seq == f.seq);
+	must(got.of.priority == f.of.priority);
+	must(got.of.seq == f.of.seq);
 	must(got.chunk == f.chunk);
-	must(got.count == f.count);
+	must(got.of.count == f.of.count);
 	must(got.chunk_elems == f.chunk_elems);
-	must(got.dtype == f.dtype);
-	must(got.op == f.op);
+	must(got.of.dtype == f.of.dtype);
+	must(got.of.op == f.of.op);
 	must(got.payload_len == n * size);
 	if (fw->params.checksum && !root)
 		must(got.payload_sum == frame_checksum(payload, got.payload_len));
 	must(got.flags == (fw->params.checksum && !root ? FRAME_CHECKED : 0));
 	for (uint32_t i = 0; i < n; i++) {
 		/* the root of the tests' broadcasts is the last rank */
-		oracle_result(want, 0, f.dtype, f.op, fw->params.world_size, processes, f.seq,
+		oracle_result(want, 0, f.of.dtype, f.of.op, fw->params.world_size, processes, f.of.seq,
 			      (uint64_t)f.chunk * f.chunk_elems + i);
 		if (broadcast)
-			oracle_fill(want, 0, f.dtype, false, f.op, fw->params.world_size - 1, f.seq,
+			oracle_fill(want, 0, f.of.dtype, false, f.of.op, fw->params.world_size - 1, f.of.seq,
 				    (uint64_t)f.chunk * f.chunk_elems + i);
 		if (memcmp(payload + i * size, want, size) != 0)
 			ck_abort_msg("%s %s: element %u of chunk %u of operation %lu is wrong at rank %u",
-				     rs_op_name(f.op), rs_dtype_name(f.dtype), i, f.chunk, (unsigned long)f.seq, rank);
+				     rs_op_name(f.of.op), rs_dtype_name(f.of.dtype), i, f.chunk,
+				     (unsigned long)f.of.seq, rank);
 	}
 }
 
@@ -469,8 +471,9 @@ void fw_expect_head(struct fw_world *fw, unsigned rank, struct frame f)
 {
 	struct frame got = fw_expect(fw, rank, FRAME_RESULT);
 
-	must(got.seq == f.seq && got.chunk == f.chunk && got.count == f.count && got.chunk_elems == f.chunk_elems);
-	must(got.priority == f.priority && got.dtype == f.dtype && got.op == f.op);
+	must(got.of.seq == f.of.seq && got.chunk == f.chunk && got.of.count == f.of.count &&
+	     got.chunk_elems == f.chunk_elems);
+	must(got.of.priority == f.of.priority && got.of.dtype == f.of.dtype && got.of.op == f.of.op);
 	must(got.payload_len == 0 && got.flags == 0);
 }
 

@@ -6,7 +6,6 @@
  * fails: no further copy starts. The request is done when the backend has ended and no copy runs. */
 #include "agent/gpu/copier/state.h"
 #include "common/assert.h"
-#include "common/dtype.h"
 #include "proto/frame.h"
 #include "proto/operation.h"
 
@@ -74,18 +73,18 @@ static int op_mark(struct copier_op *op, struct rs_err *e)
 	return RS_OK;
 }
 
-static int64_t op_urgency(const struct backend_request *req, uint64_t bytes)
+static unsigned op_urgency(const struct operation *of)
 {
-	if (req->priority >= 0)
-		return req->priority;
-	return bytes <= OPERATION_SMALL ? INT64_MAX : 0;
+	if (of->priority == OPERATION_AUTO)
+		return operation_is_small(of) ? OPERATION_AUTO : 0;
+	return of->priority;
 }
 
 int copier_op_new(struct copier *c, struct backend_request *req, const struct copier_tensor *tensors, unsigned n,
 		  struct copier_op **ret, struct rs_err *e)
 {
-	uint64_t bytes = req->count * rs_dtype_size(req->dtype), ring = bytes < c->ring ? bytes : c->ring;
-	bool broadcast = req->op == FRAME_OP_BROADCAST, root = broadcast && req->root == c->rank;
+	uint64_t bytes = operation_bytes(&req->of), ring = bytes < c->ring ? bytes : c->ring;
+	bool broadcast = req->of.op == FRAME_OP_BROADCAST, root = broadcast && req->of.root == c->rank;
 	struct copier_op *op = calloc(1, sizeof *op + n * (sizeof *tensors + sizeof *op->queues));
 	int device = -1, rc;
 
@@ -105,7 +104,7 @@ int copier_op_new(struct copier *c, struct backend_request *req, const struct co
 		copier_op_free(op);
 		return rc;
 	}
-	op->urgency = op_urgency(req, bytes);
+	op->urgency = op_urgency(&req->of);
 	pipeline_init(&op->pipe, bytes, c->piece, ring, !broadcast || root, !root);
 	op->ring = *req;
 	op->ring.send = op->ring.recv = op->stage->memory + BACKEND_RING_HEAD;

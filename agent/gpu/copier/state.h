@@ -44,7 +44,7 @@ struct copier_op {
 	struct copier *copier;
 	struct copier_op *next;
 	struct backend_request *req;
-	int64_t urgency;
+	unsigned urgency;
 	struct pipeline pipe;
 	struct copier_stage *stage;
 	uint8_t waiting[2][PIPELINE_PLACES];

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What all operations of a communicator share: its error, and the way to the backend. */
 #include "agent/lib/api/comm.h"
-#include "common/dtype.h"
 #include "common/version.h"
 
 #include <stdlib.h>
@@ -114,7 +113,7 @@ struct copier_tensor comm_tensor(const struct backend_request *req)
 {
 	return (struct copier_tensor){.send = req->send,
 				      .recv = req->recv,
-				      .bytes = req->count * rs_dtype_size(req->dtype),
+				      .bytes = operation_bytes(&req->of),
 				      .device = (int)req->device - 1,
 				      .stream = req->stream};
 }

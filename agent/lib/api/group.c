@@ -1,69 +1,63 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "agent/lib/api/group.h"
 #include "agent/lib/api/group_copy.h"
-#include "common/dtype.h"
 #include "proto/frame.h"
 
 #include <endian.h>
 #include <string.h>
 
-/* The tensors of one shared operation. Invariant: n and count are the number and total elements of the chain. */
+/* The tensors of one shared operation. Invariant: of.tensors and of.count are the number and total elements of the
+ * chain, and of.priority is the highest that one of them gives. */
 struct share {
 	struct reduction_request *last; /* chained by next, the last one first */
-	unsigned n;
-	uint64_t count;
-	uint32_t hash; /* of all names and counts */
-	int priority;  /* the highest given; below 0: none was given */
-	bool device;   /* a tensor that is not empty is on a GPU */
+	struct operation of;
+	bool device; /* a tensor that is not empty is on a GPU */
 };
 
-static uint64_t group_bytes(const struct backend_request *b)
-{
-	return b->count * rs_dtype_size(b->dtype);
-}
-
-static uint32_t group_hash(uint32_t hash, const struct backend_request *b)
+static uint32_t group_hash(uint32_t hash, const struct operation *of)
 {
 	struct {
 		uint64_t count;
 		uint32_t before, name_hash;
-	} one = {.count = htole64(b->count), .before = htole32(hash), .name_hash = htole32(b->name_hash)};
+	} one = {.count = htole64(of->count), .before = htole32(hash), .name_hash = htole32(of->name_hash)};
 
 	return frame_checksum(&one, sizeof one);
 }
 
 static void group_share_add(struct share *s, struct reduction_request *req)
 {
+	const struct operation *of = &req->base.of;
+
 	req->started = true;
 	req->next = s->last;
 	s->last = req;
-	s->n++;
-	s->device |= req->base.device != 0 && req->base.count > 0;
-	s->count += req->base.count;
-	s->hash = group_hash(s->hash, &req->base);
-	if (req->base.priority > s->priority)
-		s->priority = req->base.priority;
+	s->device |= req->base.device != 0 && of->count > 0;
+	s->of.tensors++;
+	s->of.count += of->count;
+	s->of.name_hash = group_hash(s->of.name_hash, of);
+	if (s->of.priority == OPERATION_AUTO || (of->priority != OPERATION_AUTO && of->priority > s->of.priority))
+		s->of.priority = of->priority;
 }
 
 /* Returns the tensors that share an operation with `first`, including it, up to the first one that does not fit. */
 static struct share group_collect(struct reduction_request *first)
 {
-	const struct backend_request *a = &first->base;
-	uint64_t room = GROUP_OP_MAX - group_bytes(a);
-	struct share s = {.priority = REDUCTION_PRIORITY_AUTO};
+	const struct operation *a = &first->base.of;
+	uint64_t room = GROUP_OP_MAX - operation_bytes(a);
+	struct share s = {.of = {.dtype = a->dtype, .op = a->op, .size = a->size, .priority = OPERATION_AUTO}};
 
 	group_share_add(&s, first);
 	for (struct reduction_request *req = first->follows; req; req = req->follows) {
-		const struct backend_request *b = &req->base;
+		const struct operation *b = &req->base.of;
 
-		if (req->started || b->dtype != a->dtype || b->op != a->op || group_bytes(b) > GROUP_SMALL_MAX)
+		if (req->started || b->dtype != a->dtype || b->op != a->op || operation_bytes(b) > GROUP_SMALL_MAX)
 			continue;
-		if (group_bytes(b) > room)
+		if (operation_bytes(b) > room)
 			break;
-		room -= group_bytes(b);
+		room -= operation_bytes(b);
 		group_share_add(&s, req);
 	}
-	s.hash = s.hash ? s.hash : 1; /* 0 means: no name */
+	s.of.name_hash = s.of.name_hash ? s.of.name_hash : 1; /* 0 means: no name */
 	return s;
 }
 
@@ -73,13 +67,13 @@ static void group_shared_done(struct backend_request *base, const struct rs_err 
 	struct group_stage *stage = (struct group_stage *)base;
 	struct reduction_request *last = stage->last;
 	struct reduction_comm *c = last->comm;
-	const char *from = stage->memory + group_bytes(base);
+	const char *from = stage->memory + operation_bytes(&base->of);
 	struct rs_err e;
 
 	if (err)
 		comm_failed(c, err, &e);
 	for (struct reduction_request *r = last; r && !err; r = r->next) {
-		size_t bytes = group_bytes(&r->base);
+		size_t bytes = operation_bytes(&r->base.of);
 
 		from -= bytes;
 		if (bytes > 0)
@@ -89,25 +83,12 @@ static void group_shared_done(struct backend_request *base, const struct rs_err 
 	request_complete_all(last, err ? &e : NULL);
 }
 
-/* Describes the shared operation, except where its memory is. */
-static struct backend_request group_request(const struct share *s)
-{
-	return (struct backend_request){
-	    .count = s->count,
-	    .dtype = s->last->base.dtype,
-	    .op = s->last->base.op,
-	    .priority = s->priority,
-	    .tensors = s->n,
-	    .name_hash = s->hash,
-	};
-}
-
 /* Starts a shared operation with tensors on GPUs, which the copier collects. */
 static int group_start_copied(struct reduction_comm *c, const struct share *s, struct rs_err *e)
 {
-	struct backend_request base = group_request(s);
+	struct backend_request base = {.of = s->of};
 
-	return group_copy_start(c, &base, s->last, s->n, e);
+	return group_copy_start(c, &base, s->last, s->of.tensors, e);
 }
 
 static int group_start_shared(struct reduction_comm *c, const struct share *s, struct rs_err *e)
@@ -121,12 +102,11 @@ static int group_start_shared(struct reduction_comm *c, const struct share *s, s
 		return rc;
 	}
 	stage->last = s->last;
-	stage->base = group_request(s);
-	stage->base.send = stage->base.recv = stage->memory;
-	stage->base.done = group_shared_done;
-	to = stage->memory + group_bytes(&stage->base);
+	stage->base = (struct backend_request){
+	    .send = stage->memory, .recv = stage->memory, .of = s->of, .done = group_shared_done};
+	to = stage->memory + operation_bytes(&stage->base.of);
 	for (const struct reduction_request *req = s->last; req; req = req->next) {
-		size_t bytes = group_bytes(&req->base);
+		size_t bytes = operation_bytes(&req->base.of);
 
 		to -= bytes;
 		if (bytes > 0)
@@ -144,18 +124,18 @@ void group_start(struct reduction_comm *c, struct reduction_request *first)
 
 	pthread_mutex_lock(&c->order);
 	for (struct reduction_request *req = first; req; req = req->follows) {
-		struct share s = {.last = req, .n = 1};
+		struct share s = {.last = req};
 		int rc;
 
 		if (req->started)
 			continue;
 		req->next = NULL;
-		if (group_bytes(&req->base) <= GROUP_SMALL_MAX)
+		if (operation_bytes(&req->base.of) <= GROUP_SMALL_MAX)
 			s = group_collect(req);
-		if (s.n > 1 && s.device)
+		if (s.of.tensors > 1 && s.device)
 			rc = group_start_copied(c, &s, &e);
 		else
-			rc = s.n > 1 ? group_start_shared(c, &s, &e) : comm_submit(c, &req->base, &e);
+			rc = s.of.tensors > 1 ? group_start_shared(c, &s, &e) : comm_submit(c, &req->base, &e);
 		if (rc)
 			request_complete_all(s.last, &e);
 	}

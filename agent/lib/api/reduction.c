@@ -132,31 +132,43 @@ int reduction_test(reduction_request *req, int *done, reduction_error *err)
 	return *done ? api_request_end(req, err) : api_success(err);
 }
 
-static int api_check_elements(size_t count, unsigned dtype, size_t *ret_bytes, struct rs_err *e)
+/* Describes an operation. A number that is too large becomes the largest one: no dtype or op, the highest priority. */
+static struct operation api_operation(size_t count, unsigned dtype, unsigned op, int priority, const char *name)
 {
-	size_t size = rs_dtype_size(dtype);
+	return (struct operation){
+	    .count = count,
+	    .name_hash = frame_name_hash(name),
+	    .dtype = dtype < UINT8_MAX ? (uint8_t)dtype : UINT8_MAX,
+	    .op = op < UINT8_MAX ? (uint8_t)op : UINT8_MAX,
+	    .size = (uint8_t)rs_dtype_size(dtype),
+	    .priority = (uint8_t)(priority < 0                ? OPERATION_AUTO
+				  : priority < OPERATION_AUTO ? priority
+							      : OPERATION_AUTO - 1),
+	};
+}
 
-	if (size == 0)
-		return rs_fail(e, RS_EINVAL, "dtype %u is unknown, 0 (int8) to %u (bfloat16) were expected", dtype,
+static int api_check_elements(const struct operation *of, struct rs_err *e)
+{
+	if (of->size == 0)
+		return rs_fail(e, RS_EINVAL, "dtype %u is unknown, 0 (int8) to %u (bfloat16) were expected", of->dtype,
 			       RS_BFLOAT16);
-	if (count > PTRDIFF_MAX / size)
-		return rs_fail(e, RS_EINVAL, "%zu elements of %s do not fit the address space", count,
-			       rs_dtype_name(dtype));
-	*ret_bytes = count * size;
+	if (of->count > PTRDIFF_MAX / of->size)
+		return rs_fail(e, RS_EINVAL, "%zu elements of %s do not fit the address space", (size_t)of->count,
+			       rs_dtype_name(of->dtype));
 	return RS_OK;
 }
 
 static int api_check_all_reduce(struct backend_request *r, const struct reduction_comm *c, struct rs_err *e)
 {
 	uintptr_t send = (uintptr_t)r->send, recv = (uintptr_t)r->recv;
-	size_t bytes;
+	size_t bytes = operation_bytes(&r->of);
 
 	if (!c)
 		return comm_null("comm", e);
-	if (api_check_elements(r->count, r->dtype, &bytes, e))
+	if (api_check_elements(&r->of, e))
 		return e->code;
-	if (r->op >= RS_OP_NR)
-		return rs_fail(e, RS_EINVAL, "operation %u is unknown, 0 (sum) to %u (avg) were expected", r->op,
+	if (r->of.op >= RS_OP_NR)
+		return rs_fail(e, RS_EINVAL, "operation %u is unknown, 0 (sum) to %u (avg) were expected", r->of.op,
 			       RS_OP_NR - 1);
 	if (bytes > 0 && (!r->send || !r->recv))
 		return comm_null(r->send ? "recv" : "send", e);
@@ -170,11 +182,11 @@ static int api_check_all_reduce(struct backend_request *r, const struct reductio
 static int api_check_broadcast(struct backend_request *r, const struct reduction_comm *c, int root, const char *buffer,
 			       struct rs_err *e)
 {
-	size_t bytes;
+	size_t bytes = operation_bytes(&r->of);
 
 	if (!c)
 		return comm_null("comm", e);
-	if (api_check_elements(r->count, r->dtype, &bytes, e))
+	if (api_check_elements(&r->of, e))
 		return e->code;
 	if (root < 0 || (unsigned)root >= c->world_size)
 		return rs_fail(e, RS_EINVAL, "root %d is not a rank of this job, 0 to %u were expected", root,
@@ -182,8 +194,8 @@ static int api_check_broadcast(struct backend_request *r, const struct reduction
 	if (bytes > 0 && !r->recv)
 		return comm_null(buffer, e);
 	r->send = r->recv;
-	r->op = FRAME_OP_BROADCAST;
-	r->root = (unsigned)root;
+	r->of.op = FRAME_OP_BROADCAST;
+	r->of.root = (unsigned)root;
 	return RS_OK;
 }
 
@@ -240,12 +252,8 @@ static int api_request(struct backend_request *ret, const reduction_tensor *t, s
 			       t->device);
 	*ret = (struct backend_request){.send = t->send,
 					.recv = t->recv,
-					.count = t->count,
-					.dtype = t->dtype,
-					.op = t->op,
+					.of = api_operation(t->count, t->dtype, t->op, t->priority, t->name),
 					.name = t->name,
-					.name_hash = frame_name_hash(t->name),
-					.priority = t->priority,
 					.device = knows ? (unsigned)(t->device + 1) : 0,
 					.stream = knows ? t->stream : NULL,
 					.done = api_request_done};
@@ -384,12 +392,8 @@ int reduction_all_reduce_async(reduction_comm *comm, const void *send, void *rec
 {
 	struct backend_request r = {.send = send,
 				    .recv = recv,
-				    .count = count,
-				    .dtype = dtype,
-				    .op = op,
-				    .priority = REDUCTION_PRIORITY_AUTO,
-				    .name = name,
-				    .name_hash = frame_name_hash(name)};
+				    .of = api_operation(count, dtype, op, REDUCTION_PRIORITY_AUTO, name),
+				    .name = name};
 	struct rs_err e;
 
 	return api_start(comm, &r, api_check_all_reduce(&r, comm, &e), &e, ret, err);
@@ -399,7 +403,7 @@ int reduction_all_reduce(reduction_comm *comm, const void *send, void *recv, siz
 			 reduction_op op, reduction_error *err)
 {
 	struct backend_request r = {
-	    .send = send, .recv = recv, .count = count, .dtype = dtype, .op = op, .priority = REDUCTION_PRIORITY_AUTO};
+	    .send = send, .recv = recv, .of = api_operation(count, dtype, op, REDUCTION_PRIORITY_AUTO, NULL)};
 	struct rs_err e;
 
 	return api_run(comm, &r, api_check_all_reduce(&r, comm, &e), &e, err);
@@ -425,12 +429,8 @@ int reduction_all_reduce_tensor(reduction_comm *comm, const reduction_tensor *te
 int reduction_broadcast_async(reduction_comm *comm, void *buf, size_t count, reduction_dtype dtype, int root,
 			      const char *name, reduction_request **ret, reduction_error *err)
 {
-	struct backend_request r = {.recv = buf,
-				    .count = count,
-				    .dtype = dtype,
-				    .priority = REDUCTION_PRIORITY_AUTO,
-				    .name = name,
-				    .name_hash = frame_name_hash(name)};
+	struct backend_request r = {
+	    .recv = buf, .of = api_operation(count, dtype, 0, REDUCTION_PRIORITY_AUTO, name), .name = name};
 	struct rs_err e;
 
 	return api_start(comm, &r, api_check_broadcast(&r, comm, root, "buf", &e), &e, ret, err);
@@ -439,7 +439,7 @@ int reduction_broadcast_async(reduction_comm *comm, void *buf, size_t count, red
 int reduction_broadcast(reduction_comm *comm, void *buf, size_t count, reduction_dtype dtype, int root,
 			reduction_error *err)
 {
-	struct backend_request r = {.recv = buf, .count = count, .dtype = dtype, .priority = REDUCTION_PRIORITY_AUTO};
+	struct backend_request r = {.recv = buf, .of = api_operation(count, dtype, 0, REDUCTION_PRIORITY_AUTO, NULL)};
 	struct rs_err e;
 
 	return api_run(comm, &r, api_check_broadcast(&r, comm, root, "buf", &e), &e, err);
@@ -464,11 +464,8 @@ int reduction_broadcast_tensor(reduction_comm *comm, const reduction_tensor *ten
 
 int reduction_barrier(reduction_comm *comm, reduction_error *err)
 {
-	struct backend_request r = {.dtype = RS_UINT8,
-				    .op = RS_SUM,
-				    .priority = REDUCTION_PRIORITY_AUTO,
-				    .name = "barrier",
-				    .name_hash = frame_name_hash("barrier")};
+	struct backend_request r = {.of = api_operation(0, RS_UINT8, RS_SUM, REDUCTION_PRIORITY_AUTO, "barrier"),
+				    .name = "barrier"};
 	struct rs_err e;
 
 	return api_run(comm, &r, api_check_all_reduce(&r, comm, &e), &e, err);

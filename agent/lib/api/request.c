@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "agent/lib/api/request.h"
 #include "common/assert.h"
-#include "common/dtype.h"
 #include "proto/operation.h"
 
 #include <errno.h>
@@ -179,7 +178,7 @@ static bool request_run_backend(struct request_pool *pool, const struct reductio
 	pthread_mutex_unlock(&pool->lock);
 	if (!b)
 		return false;
-	soon = req->base.count * rs_dtype_size(req->base.dtype) <= OPERATION_SMALL;
+	soon = operation_is_small(&req->base.of);
 	done = b->v->wait(b, request_done, req, soon, until);
 	pthread_mutex_lock(&pool->lock);
 	rs_assert(pool->running > 0);

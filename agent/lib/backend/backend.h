@@ -7,6 +7,7 @@
 #include "agent/lib/include/reduction.h"
 #include "common/error.h"
 #include "config/config.h"
+#include "proto/operation.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -33,14 +34,8 @@ enum { BACKEND_RING_HEAD = 4096 }; /* bytes before a ring, which the backend use
 struct backend_request {
 	const void *send; /* equal to recv for a broadcast */
 	void *recv;
-	uint64_t count;
-	unsigned dtype;     /* enum rs_dtype */
-	unsigned op;        /* enum rs_op, or FRAME_OP_BROADCAST */
-	unsigned root;      /* rank, of a broadcast */
-	int priority;       /* as in reduction_tensor */
-	const char *name;   /* name in messages, or NULL; valid only during the call of submit */
-	uint32_t tensors;   /* number of tensors of the group that shares it; 0: it is not a group */
-	uint32_t name_hash; /* equal on all ranks, or the operation fails; 0: no name */
+	struct operation of; /* equal on all ranks, or the operation fails; the backend sets its seq */
+	const char *name;    /* name in messages, or NULL; valid only during the call of submit */
 	/* For copier/. 0: host memory; else 1 + the device whose memory send and recv are, and the stream of the caller
 	 * on which they are used. submit takes host memory only. */
 	unsigned device;

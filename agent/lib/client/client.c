@@ -6,8 +6,6 @@
  * all pending operations with that reason, and every later call gets it, too. */
 #include "agent/lib/client/client.h"
 #include "agent/lib/client/open.h"
-#include "common/dtype.h"
-#include "proto/frame.h"
 
 #include <stdatomic.h>
 #include <stdio.h>
@@ -135,8 +133,7 @@ static int client_add_op(struct client *c, const struct client_op *op, uint64_t 
 static int client_submit(struct backend *b, struct backend_request *req, struct rs_err *e)
 {
 	struct client *c = client_from(b);
-	size_t size = rs_dtype_size(req->dtype);
-	struct client_op op = {.req = req, .bytes = req->count * size, .size = size};
+	struct client_op op = {.req = req, .bytes = operation_bytes(&req->of), .size = req->of.size};
 	union local_message m;
 	int rc;
 
@@ -151,21 +148,15 @@ static int client_submit(struct backend *b, struct backend_request *req, struct 
 			op.filled = op.bytes;
 		op.filling = op.filled < op.bytes;
 	}
-	m.submit.missing = (op.bytes - op.filled) / size;
-	m.submit.count = req->count;
-	m.submit.dtype = (uint8_t)req->dtype;
-	m.submit.op = (uint8_t)req->op;
-	m.submit.root = req->root;
-	m.submit.priority = (int16_t)(req->priority < INT16_MAX ? req->priority : INT16_MAX);
-	m.submit.name_hash = req->name_hash;
-	m.submit.tensors = req->tensors;
+	m.submit.missing = (op.bytes - op.filled) / op.size;
+	m.submit.of = req->of;
 	snprintf(m.submit.name, sizeof m.submit.name, "%s", req->name ? req->name : "");
-	rc = client_add_op(c, &op, &m.submit.seq, e);
+	rc = client_add_op(c, &op, &m.submit.of.seq, e);
 	if (rc)
 		return rc;
 	client_send(c->fd, &m); /* if it fails, the reader fails this operation with all others */
 	if (op.filling)
-		client_fill(c, m.submit.seq);
+		client_fill(c, m.submit.of.seq);
 	return RS_OK;
 }
 

@@ -2,7 +2,6 @@
 /* A pending operation, from its first piece to its end: copying input in, copying results out, DONE. */
 #include "agent/lib/client/client.h"
 #include "common/assert.h"
-#include "common/dtype.h"
 
 #include <stdatomic.h>
 #include <string.h>
@@ -70,7 +69,7 @@ void client_filled(struct backend *b, struct backend_request *req, uint64_t byte
 
 	local_init(&m, LOCAL_FILLED);
 	m.filled.seq = (uintptr_t)req->impl;
-	m.filled.count = bytes / rs_dtype_size(req->dtype);
+	m.filled.count = bytes / req->of.size;
 	client_send(c->fd, &m); /* if it fails, the reader fails this operation with all others */
 }
 

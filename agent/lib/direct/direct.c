@@ -6,7 +6,6 @@
 #include "agent/worker/core/nonfinite.h"
 #include "agent/worker/engine/engine.h"
 #include "common/assert.h"
-#include "common/dtype.h"
 #include "proto/control.h"
 
 #include <pthread.h>
@@ -139,7 +138,7 @@ static int direct_inspect(struct exchange_op *op, const void *at, uint64_t first
 	char did[CONTROL_LABEL + 32];
 	struct nonfinite f;
 
-	if (!nonfinite_find(&f, d->kernels, op->dtype, at, first, n))
+	if (!nonfinite_find(&f, d->kernels, op->of.dtype, at, first, n))
 		return RS_OK;
 	snprintf(did, sizeof did, "rank %u (%s) sent", d->rank, d->label);
 	return nonfinite_fail(e, did, &f, op);
@@ -160,7 +159,7 @@ static void direct_on_landed(struct exchange_op *op, uint64_t first, uint32_t n)
 	rs_assert(o->landed <= op->chunks);
 	elems = o->landed * op->chunk_elems;
 	if (o->landed > before && o->landed < op->chunks)
-		o->req->landed(o->req, elems * rs_dtype_size(op->dtype));
+		o->req->landed(o->req, elems * op->of.size);
 }
 
 /* Lets the operation pass through the request's ring. */
@@ -176,7 +175,7 @@ static int direct_use_ring(struct direct_op *o, struct rs_err *e)
 	atomic_store(&o->ready, 0);
 	o->op.ready = &o->ready;
 	o->op.landed = direct_on_landed;
-	if (ring < o->op.count * rs_dtype_size(o->op.dtype))
+	if (ring < operation_bytes(&o->op.of))
 		o->op.send_ring = o->op.recv_ring = ring;
 	o->req->impl = o;
 	return RS_OK;
@@ -186,7 +185,7 @@ static void direct_filled(struct backend *b, struct backend_request *req, uint64
 {
 	struct direct_op *o = req->impl;
 
-	atomic_store_explicit(&o->ready, bytes / rs_dtype_size(req->dtype), memory_order_release);
+	atomic_store_explicit(&o->ready, bytes / req->of.size, memory_order_release);
 	engine_poke(((struct direct *)b)->engine);
 }
 
@@ -204,16 +203,10 @@ static int direct_submit(struct backend *b, struct backend_request *req, struct 
 	o->op = (struct exchange_op){
 	    .send = req->send,
 	    .recv = req->recv,
-	    .count = req->count,
-	    .dtype = (uint8_t)req->dtype,
-	    .op = (uint8_t)req->op,
-	    .root = req->op == FRAME_OP_BROADCAST && req->root == d->rank,
-	    .root_rank = req->root,
-	    .priority = req->priority,
-	    .name_hash = req->name_hash,
-	    .tensors = req->tensors,
+	    .of = req->of,
+	    .root = req->of.op == FRAME_OP_BROADCAST && req->of.root == d->rank,
 	    .name = o->name,
-	    .inspect = nonfinite_wanted(d->cfg->job.detect_nonfinite, req->dtype) ? direct_inspect : NULL,
+	    .inspect = nonfinite_wanted(d->cfg->job.detect_nonfinite, req->of.dtype) ? direct_inspect : NULL,
 	    .done = direct_on_done,
 	    .user = o,
 	};

@@ -14,7 +14,7 @@ static const char *check_gathering(const struct local_job *j)
 	for (uint64_t seq = j->matched; seq < j->newest; seq++) {
 		const struct local_op *op = j->ring[seq % j->hub->ops];
 
-		if (!op || op->job != j || op->spec.seq != seq)
+		if (!op || op->job != j || op->spec.of.seq != seq)
 			return "an operation that waits for local ranks is not in its place";
 		if (op->parts_n == 0 || op->parts_n >= j->members_n)
 			return "an operation waits for local ranks although all or none have started it";
@@ -31,9 +31,9 @@ static const char *check_filling(const struct local_job *j)
 	for (const struct local_op *op = j->filling; op; before = op, at = &op->next_filling, op = op->next_filling) {
 		if (!op->filling || op->filling_at != at)
 			return "the list of operations that wait for input is broken";
-		if (before && op->spec.seq <= before->spec.seq)
+		if (before && op->spec.of.seq <= before->spec.of.seq)
 			return "operations that wait for input are out of order";
-		if (atomic_load(&op->ready) >= op->spec.count)
+		if (atomic_load(&op->ready) >= op->spec.of.count)
 			return "an operation waits for input that it has";
 	}
 	return at == j->filling_end ? NULL : "the list of operations that wait for input ends elsewhere";

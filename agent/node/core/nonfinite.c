@@ -11,9 +11,9 @@
 
 #include <stdio.h>
 
-static const char *local_nonfinite_bytes(const struct local_part *side, unsigned dtype, uint64_t element)
+static const char *local_nonfinite_bytes(const struct local_part *side, const struct operation *of, uint64_t element)
 {
-	return side->from + exchange_ring_offset(element * rs_dtype_size(dtype), side->from_ring);
+	return side->from + exchange_ring_offset(element * of->size, side->from_ring);
 }
 
 static bool local_nonfinite_in_result(unsigned op)
@@ -29,11 +29,11 @@ void local_op_check_inputs(struct local_op *op, const void *sum, uint64_t first,
 	op->bad_rank = op->job->members_n;
 	if (!x->inspect || x->nonfinite_found)
 		return;
-	if (local_nonfinite_in_result(x->op))
-		last = local_nonfinite_bytes(&op->part[0], x->dtype, first) == sum ? 1 : 0;
+	if (local_nonfinite_in_result(x->of.op))
+		last = local_nonfinite_bytes(&op->part[0], &x->of, first) == sum ? 1 : 0;
 	for (unsigned i = 0; i < last && op->bad_rank == op->job->members_n; i++)
-		if (nonfinite_find(&op->bad_value, op->job->hub->kernels, x->dtype,
-				   local_nonfinite_bytes(&op->part[i], x->dtype, first), first, n))
+		if (nonfinite_find(&op->bad_value, op->job->hub->kernels, x->of.dtype,
+				   local_nonfinite_bytes(&op->part[i], &x->of, first), first, n))
 			op->bad_rank = i;
 }
 
@@ -52,7 +52,7 @@ static int local_nonfinite_fail_all(const struct local_op *op, const struct nonf
 	char who[LOCAL_RANK_TEXT], did[LOCAL_RANK_TEXT + 64];
 
 	snprintf(did, sizeof did, "%s sent finite numbers whose %s is", local_job_ranks_text(op->job, who),
-		 op->x.op == RS_PROD ? "product" : "sum");
+		 op->x.of.op == RS_PROD ? "product" : "sum");
 	return nonfinite_fail(e, did, f, &op->x);
 }
 
@@ -65,13 +65,12 @@ static int local_nonfinite_inspect_sum(struct exchange_op *x, const void *at, ui
 
 	if (op->bad_rank < op->job->members_n)
 		return local_nonfinite_fail(op, op->bad_rank, &op->bad_value, e);
-	if (!local_nonfinite_in_result(x->op) ||
-	    !nonfinite_find(&in_sum, k, x->wide ? (unsigned)RS_FLOAT32 : x->dtype, at, first, n))
+	if (!local_nonfinite_in_result(x->of.op) ||
+	    !nonfinite_find(&in_sum, k, x->wide ? (unsigned)RS_FLOAT32 : x->of.dtype, at, first, n))
 		return RS_OK;
 	/* the first rank's element may be overwritten by the sum, but then it was checked before */
-	for (unsigned i = local_nonfinite_bytes(&op->part[0], x->dtype, first) == at ? 1 : 0; i < op->job->members_n;
-	     i++)
-		if (nonfinite_find(&own, k, x->dtype, local_nonfinite_bytes(&op->part[i], x->dtype, in_sum.element),
+	for (unsigned i = local_nonfinite_bytes(&op->part[0], &x->of, first) == at ? 1 : 0; i < op->job->members_n; i++)
+		if (nonfinite_find(&own, k, x->of.dtype, local_nonfinite_bytes(&op->part[i], &x->of, in_sum.element),
 				   in_sum.element, 1))
 			return local_nonfinite_fail(op, i, &own, e);
 	return local_nonfinite_fail_all(op, &in_sum, e);
@@ -84,16 +83,16 @@ static int local_nonfinite_inspect_one(struct exchange_op *x, const void *at, ui
 	const struct local_op *op = (const struct local_op *)x;
 	struct nonfinite f;
 
-	if (!nonfinite_find(&f, op->job->hub->kernels, x->dtype, at, first, n))
+	if (!nonfinite_find(&f, op->job->hub->kernels, x->of.dtype, at, first, n))
 		return RS_OK;
-	return local_nonfinite_fail(op, x->op == FRAME_OP_BROADCAST ? local_job_find_rank(op->job, op->spec.root) : 0,
-				    &f, e);
+	return local_nonfinite_fail(
+	    op, x->of.op == FRAME_OP_BROADCAST ? local_job_find_rank(op->job, op->spec.of.root) : 0, &f, e);
 }
 
 void local_op_detect_nonfinite(struct local_op *op)
 {
-	if (!nonfinite_wanted(op->job->cfg->job.detect_nonfinite, op->x.dtype))
+	if (!nonfinite_wanted(op->job->cfg->job.detect_nonfinite, op->x.of.dtype))
 		return;
 	op->x.inspect =
-	    op->x.fill && op->x.op != FRAME_OP_BROADCAST ? local_nonfinite_inspect_sum : local_nonfinite_inspect_one;
+	    op->x.fill && op->x.of.op != FRAME_OP_BROADCAST ? local_nonfinite_inspect_sum : local_nonfinite_inspect_one;
 }

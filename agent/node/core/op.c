@@ -22,8 +22,6 @@
 #include "agent/node/core/text.h"
 #include "common/assert.h"
 #include "common/dtype.h"
-#include "proto/frame.h"
-#include "proto/operation.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -40,28 +38,28 @@ static void local_op_fill_sum(struct exchange_op *x, uint64_t first, uint32_t n)
 	struct local_op *op = local_op_from(x);
 	const struct rs_kernels *k = op->job->hub->kernels;
 	const struct local_part *side = op->part;
-	size_t at = first * rs_dtype_size(x->dtype);
+	size_t at = first * x->of.size;
 	char *acc, *sent;
 
 	if (n == 0)
 		return;
-	rs_assert(first <= x->count && n <= x->count - first);
+	rs_assert(first <= x->of.count && n <= x->of.count - first);
 	rs_assert(op->job->members_n > 0);
 	sent = x->wide ? (char *)op->stage + exchange_ring_offset(first * sizeof(float), x->send_ring)
 		       : side[0].to + exchange_ring_offset(at, side[0].ring);
 	acc = op->stage && !x->wide ? op->stage : sent;
 	local_op_check_inputs(op, sent, first, n);
 	if (acc != side[0].from + exchange_ring_offset(at, side[0].from_ring))
-		k->load[x->dtype](acc, side[0].from + exchange_ring_offset(at, side[0].from_ring), n);
+		k->load[x->of.dtype](acc, side[0].from + exchange_ring_offset(at, side[0].from_ring), n);
 	for (unsigned i = 1; i < op->job->members_n; i++)
-		k->reduce[x->op][x->dtype](acc, side[i].from + exchange_ring_offset(at, side[i].from_ring), n);
+		k->reduce[x->of.op][x->of.dtype](acc, side[i].from + exchange_ring_offset(at, side[i].from_ring), n);
 	if (acc != sent)
-		k->store[x->dtype](sent, acc, n);
+		k->store[x->of.dtype](sent, acc, n);
 }
 
 static void local_op_copy_to_others(struct local_op *op, const char *from, uint64_t first, uint32_t n)
 {
-	size_t size = rs_dtype_size(op->x.dtype), at = first * size;
+	size_t size = op->x.of.size, at = first * size;
 
 	for (unsigned i = 0; n && i < op->job->members_n; i++)
 		if (op->part[i].to != from)
@@ -90,13 +88,13 @@ static void local_op_finish_sum(struct exchange_op *x, uint64_t first, uint32_t 
 {
 	struct local_op *op = local_op_from(x);
 	const struct rs_kernels *k = op->job->hub->kernels;
-	char *to = op->part[0].to + exchange_ring_offset(first * rs_dtype_size(x->dtype), op->part[0].ring);
+	char *to = op->part[0].to + exchange_ring_offset(first * x->of.size, op->part[0].ring);
 	void *acc = x->wide ? op->stage : to;
 
-	if (x->op == RS_AVG)
-		k->divide[x->wide ? (unsigned)RS_FLOAT32 : x->dtype](acc, op->job->members_n, n);
+	if (x->of.op == RS_AVG)
+		k->divide[x->wide ? (unsigned)RS_FLOAT32 : x->of.dtype](acc, op->job->members_n, n);
 	if (x->wide)
-		k->store[x->dtype](to, acc, n);
+		k->store[x->of.dtype](to, acc, n);
 }
 
 static void local_op_on_done(struct exchange_op *x, const struct rs_err *err)
@@ -148,25 +146,28 @@ void local_op_free(struct local_op *op)
 	op->job->idle = op;
 }
 
-static unsigned local_op_priority(const struct local_op *op, const struct local_submit *s)
+/* Returns what a rank submitted, with the priority that it has among the reducers. */
+static struct operation local_op_agreed(const struct local_op *op, const struct local_submit *s)
 {
-	return exchange_priority(op->job->cfg->sharding.priorities, s->priority, s->count * rs_dtype_size(s->dtype));
+	struct operation of = s->of;
+
+	of.priority = exchange_priority(op->job->cfg->sharding.priorities, &of);
+	return of;
 }
 
 int local_op_compare(const struct local_op *op, unsigned local_rank, const struct local_submit *s, struct rs_err *e)
 {
-	struct operation mine = local_op_operation(s, local_op_priority(op, s));
-	struct operation theirs = local_op_operation(&op->spec, local_op_priority(op, &op->spec));
+	struct operation mine = local_op_agreed(op, s), theirs = local_op_agreed(op, &op->spec);
 	char me[LOCAL_RANK_TEXT], other[LOCAL_RANK_TEXT];
 
-	local_job_rank_text(op->job, local_rank, me);
-	local_job_rank_text(op->job, op->first_rank, other);
-	return operation_check_same(&mine, me, &theirs, other, e);
+	return operation_check_same(
+	    &(struct operation_call){&mine, local_job_rank_text(op->job, local_rank, me), s->name},
+	    &(struct operation_call){&theirs, local_job_rank_text(op->job, op->first_rank, other), op->spec.name}, e);
 }
 
 static bool local_op_is_summed(const struct local_op *op)
 {
-	return (op->job->members_n > 1 || op->job->single_worker) && op->spec.op != FRAME_OP_BROADCAST;
+	return (op->job->members_n > 1 || op->job->single_worker) && op->spec.of.op != FRAME_OP_BROADCAST;
 }
 
 /* Returns whether a float16 or bfloat16 partial sum is rounded to the dtype before it is sent.
@@ -176,32 +177,32 @@ static bool local_op_is_summed(const struct local_op *op)
  * rounded before and after the division. Maxima and minima are exact. */
 static bool local_op_rounds(const struct local_op *op)
 {
-	unsigned x = op->spec.op;
+	unsigned x = op->spec.of.op;
 
-	if (!rs_dtype_is_half(op->spec.dtype) || op->job->single_worker)
+	if (!rs_dtype_is_half(op->spec.of.dtype) || op->job->single_worker)
 		return false;
 	if (x == RS_MAX || x == RS_MIN)
 		return true;
 	if (op->job->cfg->job.exact_partials)
 		return false;
-	return x == RS_SUM || (x == RS_AVG && op->spec.dtype == RS_BFLOAT16 && !op->job->one_node);
+	return x == RS_SUM || (x == RS_AVG && op->spec.of.dtype == RS_BFLOAT16 && !op->job->one_node);
 }
 
 /* Returns the bytes of the ring that partial sums need; 0: all of them must be kept at a time. */
 static uint64_t local_op_stage_ring(const struct local_op *op)
 {
-	uint64_t elems = op->ring / rs_dtype_size(op->spec.dtype);
+	uint64_t elems = op->ring / op->spec.of.size;
 
 	if (op->job->single_worker || local_op_rounds(op)) /* a chunk is done before the next one starts */
-		elems = op->job->cfg->sharding.chunk_bytes / rs_dtype_size(op->spec.dtype);
-	return elems < op->spec.count ? elems * sizeof(float) : 0;
+		elems = op->job->cfg->sharding.chunk_bytes / op->spec.of.size;
+	return elems < op->spec.of.count ? elems * sizeof(float) : 0;
 }
 
 size_t local_op_stage(const struct local_op *op)
 {
-	if (!local_op_is_summed(op) || !rs_dtype_is_half(op->spec.dtype))
+	if (!local_op_is_summed(op) || !rs_dtype_is_half(op->spec.of.dtype))
 		return 0;
-	return local_op_stage_ring(op) ? local_op_stage_ring(op) : op->spec.count * sizeof(float);
+	return local_op_stage_ring(op) ? local_op_stage_ring(op) : op->spec.of.count * sizeof(float);
 }
 
 void local_op_prepare(struct local_op *op)
@@ -210,12 +211,7 @@ void local_op_prepare(struct local_op *op)
 	unsigned root;
 
 	rs_assert(op->job->members_n > 0 && !x->done);
-	x->count = op->spec.count;
-	x->dtype = op->spec.dtype;
-	x->op = op->spec.op;
-	x->priority = op->spec.priority;
-	x->name_hash = op->spec.name_hash;
-	x->tensors = op->spec.tensors;
+	x->of = op->spec.of;
 	x->name = op->spec.name[0] ? op->spec.name : NULL;
 	x->done = local_op_on_done;
 	x->send = op->part[0].from;
@@ -226,21 +222,20 @@ void local_op_prepare(struct local_op *op)
 		local_op_pieces(op);
 	if (op->ring || op->job->members_n > 1)
 		x->landed = local_op_on_landed;
-	if (x->op == FRAME_OP_BROADCAST) {
-		root = local_job_find_rank(op->job, op->spec.root);
+	if (x->of.op == FRAME_OP_BROADCAST) {
+		root = local_job_find_rank(op->job, op->spec.of.root);
 		x->root = root < op->job->members_n;
-		x->root_rank = op->spec.root;
 		x->recv = op->part[x->root ? root : 0].to;
 		x->send = x->recv;
 		x->send_ring = x->recv_ring = op->part[x->root ? root : 0].ring;
 		if (op->job->members_n > 1 && x->root)
 			x->fill = local_op_fill_broadcast;
 	} else if (local_op_is_summed(op)) {
-		x->wide = rs_dtype_is_half(x->dtype) && !local_op_rounds(op);
+		x->wide = rs_dtype_is_half(x->of.dtype) && !local_op_rounds(op);
 		x->send = x->wide ? op->stage : op->part[0].to;
 		x->send_ring = x->wide ? local_op_stage_ring(op) : op->part[0].ring;
 		x->fill = local_op_fill_sum;
-		if (op->job->single_worker && (x->wide || x->op == RS_AVG))
+		if (op->job->single_worker && (x->wide || x->of.op == RS_AVG))
 			x->finish = local_op_finish_sum;
 	}
 	local_op_detect_nonfinite(op);

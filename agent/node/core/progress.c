@@ -8,7 +8,6 @@
 #include "agent/node/core/client.h"
 #include "agent/node/core/text.h"
 #include "common/assert.h"
-#include "common/dtype.h"
 #include "proto/frame.h"
 
 #include <inttypes.h>
@@ -21,13 +20,12 @@ static uint64_t local_op_round_up(uint64_t n, uint64_t unit)
 
 int local_ring_check(const struct local_job *j, const struct local_submit *s, struct rs_err *e)
 {
-	unsigned size = (unsigned)rs_dtype_size(s->dtype);
 	uint64_t chunk = j->cfg->sharding.chunk_bytes;
 
-	if ((s->count - s->missing) * size > s->ring)
+	if ((s->of.count - s->missing) * s->of.size > s->ring)
 		return rs_fail(e, RS_EPROTO, "SUBMIT with %" PRIu64 " elements in a ring of %" PRIu64 " bytes",
-			       s->count - s->missing, s->ring);
-	if (s->ring >= s->count * size || (s->ring >= j->ring_bytes && s->ring % chunk == 0))
+			       s->of.count - s->missing, s->ring);
+	if (s->ring >= operation_bytes(&s->of) || (s->ring >= j->ring_bytes && s->ring % chunk == 0))
 		return RS_OK;
 	return rs_fail(e, RS_EPROTO,
 		       "SUBMIT with a ring of %" PRIu64 " bytes, expected at least %" PRIu64
@@ -37,7 +35,7 @@ int local_ring_check(const struct local_job *j, const struct local_submit *s, st
 
 static uint64_t local_op_filled_by_all(const struct local_op *op)
 {
-	uint64_t least = op->spec.count;
+	uint64_t least = op->spec.of.count;
 
 	for (unsigned i = 0; i < op->job->members_n; i++)
 		if (op->part[i].filled < least)
@@ -49,11 +47,11 @@ static uint64_t local_op_filled_by_all(const struct local_op *op)
  * the beginning. */
 static uint64_t local_op_max_filled(const struct local_op *op, const struct local_part *side)
 {
-	uint64_t n = side->ring / rs_dtype_size(op->spec.dtype);
+	uint64_t n = side->ring / op->spec.of.size;
 
-	if (side->ring && atomic_load(&op->landed) + n < op->spec.count)
+	if (side->ring && atomic_load(&op->landed) + n < op->spec.of.count)
 		return atomic_load(&op->landed) + n;
-	return op->spec.count;
+	return op->spec.of.count;
 }
 
 void local_op_track_input(struct local_op *op)
@@ -62,7 +60,7 @@ void local_op_track_input(struct local_op *op)
 	uint64_t ready = local_op_filled_by_all(op);
 
 	atomic_init(&op->ready, ready);
-	if (ready == op->spec.count)
+	if (ready == op->spec.of.count)
 		return;
 	op->since_ms = j->hub->now_ms; /* from here on it waits for bytes, not for the start */
 	op->x.ready = &op->ready;
@@ -95,7 +93,7 @@ static struct local_op *local_op_find_input(const struct local_job *j, uint64_t 
 
 	if (seq >= j->matched)
 		return seq < j->newest ? j->ring[seq % j->hub->ops] : NULL;
-	while (op && op->spec.seq != seq)
+	while (op && op->spec.of.seq != seq)
 		op = op->next_filling;
 	return op;
 }
@@ -125,7 +123,7 @@ int local_job_filled(struct local_client *c, const struct local_filled *f, struc
 	ready = local_op_filled_by_all(op);
 	if (!op->filling || ready == atomic_load_explicit(&op->ready, memory_order_relaxed))
 		return RS_OK;
-	if (ready == op->spec.count)
+	if (ready == op->spec.of.count)
 		local_op_untrack_input(op);
 	rs_assert(ready > atomic_load_explicit(&op->ready, memory_order_relaxed));
 	/* after this the engine may end the operation; its event is handled later, on this thread */
@@ -140,11 +138,11 @@ int local_job_check_input(const struct local_job *j, struct rs_err *e)
 
 	for (const struct local_op *op = j->filling; op; op = op->next_filling) {
 		for (unsigned i = 0; i < j->members_n; i++) {
-			if (!j->members[i].left || op->part[i].filled == op->spec.count)
+			if (!j->members[i].left || op->part[i].filled == op->spec.of.count)
 				continue;
 			return rs_fail(e, RS_ECLOSED,
 				       "%s has left the job before it had given all of operation %" PRIu64,
-				       local_job_rank_text(j, i, who), op->spec.seq);
+				       local_job_rank_text(j, i, who), op->spec.of.seq);
 		}
 	}
 	return RS_OK;
@@ -175,27 +173,27 @@ int local_op_input_late(const struct local_op *op, struct rs_err *e)
 	unsigned i = local_op_lagging_rank(op);
 	char what[80], who[LOCAL_RANK_TEXT];
 
-	local_op_describe(what, sizeof what, &op->spec);
-	return rs_fail(e, RS_EPEER,
-		       "operation %" PRIu64 ", %s, was not done within %u ms: %s has given only %" PRIu64 " elements",
-		       op->spec.seq, what, j->cfg->timeouts.op_ms, local_job_rank_text(j, i, who), op->part[i].filled);
+	operation_describe(what, sizeof what, &op->spec.of);
+	return rs_fail(
+	    e, RS_EPEER, "operation %" PRIu64 ", %s, was not done within %u ms: %s has given only %" PRIu64 " elements",
+	    op->spec.of.seq, what, j->cfg->timeouts.op_ms, local_job_rank_text(j, i, who), op->part[i].filled);
 }
 
 /* Returns the number of chunks of piece i; 0 after the last piece. */
 static uint32_t local_op_piece_chunks(const struct local_op *op, uint64_t i)
 {
-	uint32_t chunk = op->job->cfg->sharding.chunk_bytes / (uint32_t)rs_dtype_size(op->spec.dtype);
+	uint32_t chunk = op->job->cfg->sharding.chunk_bytes / op->spec.of.size;
 	uint64_t first = i * op->piece, n;
 
-	if (first >= op->spec.count)
+	if (first >= op->spec.of.count)
 		return 0;
-	n = op->spec.count - first < op->piece ? op->spec.count - first : op->piece;
+	n = op->spec.of.count - first < op->piece ? op->spec.of.count - first : op->piece;
 	return (uint32_t)frame_chunks(n, chunk);
 }
 
 void local_op_pieces(struct local_op *op)
 {
-	unsigned size = (unsigned)rs_dtype_size(op->spec.dtype);
+	unsigned size = op->spec.of.size;
 	uint64_t chunk = op->job->cfg->sharding.chunk_bytes;
 
 	/* so that a ring has at most half as many pieces as are counted at a time, and at least four */
@@ -228,14 +226,14 @@ void local_op_landed(struct local_op *op, uint64_t first)
 	uint64_t i = op->pieces_landed;
 
 	op->left[first / op->piece % LOCAL_PIECES]--;
-	while (i * op->piece < op->spec.count && op->left[i % LOCAL_PIECES] == 0) {
+	while (i * op->piece < op->spec.of.count && op->left[i % LOCAL_PIECES] == 0) {
 		op->left[i % LOCAL_PIECES] = local_op_piece_chunks(op, i + LOCAL_PIECES);
 		i++;
 	}
 	if (i == op->pieces_landed)
 		return;
 	op->pieces_landed = i;
-	if (i * op->piece < op->spec.count) /* DONE covers the rest */
+	if (i * op->piece < op->spec.of.count) /* DONE covers the rest */
 		local_op_publish_landed(op, i * op->piece);
 }
 

@@ -49,6 +49,7 @@
 
 #include "common/error.h"
 #include "config/run.h"
+#include "proto/operation.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -57,7 +58,7 @@
 #include <sys/un.h>
 
 enum {
-	LOCAL_VERSION = 5,
+	LOCAL_VERSION = 6,
 	LOCAL_CLIENTS_MAX = 1024,   /* connections of one agent, and local ranks of one job */
 	LOCAL_BUFFERS_MAX = 4096,   /* buffers of one client; ids are below this */
 	LOCAL_TEXT = 508,           /* bytes of a sentence, as in struct rs_err */
@@ -153,21 +154,14 @@ struct local_free {
  * same. */
 struct local_submit {
 	struct local_head head;
-	uint64_t seq; /* index of this client's operation, from 0 */
-	uint64_t count;
-	uint64_t missing; /* elements at the end of send that have not been written yet; FILLED follows */
+	struct operation of; /* seq: index of this client's operation, from 0 */
+	uint64_t missing;    /* elements at the end of send that have not been written yet; FILLED follows */
 	/* bytes; if not 0, recv is a ring of this size, in which byte i of the result is at recv_offset + i % ring.
 	 * send is the same ring if it is the same place. The agent sends LANDED */
 	uint64_t ring;
 	uint64_t landed_offset;            /* with a ring: offset in recv_buffer of the counter that LANDED is about */
 	uint64_t send_offset, recv_offset; /* bytes */
 	uint32_t send_buffer, recv_buffer;
-	uint32_t root;         /* rank, of a broadcast */
-	uint32_t name_hash;    /* frame_name_hash() of the whole name; of a group: of all names and counts */
-	uint8_t dtype;         /* enum rs_dtype */
-	uint8_t op;            /* enum rs_op, or FRAME_OP_BROADCAST */
-	int16_t priority;      /* as in reduction_tensor; every value is allowed */
-	uint32_t tensors;      /* number of tensors of the group; 0: it is not a group */
 	char name[LOCAL_NAME]; /* for messages */
 };
 
@@ -209,7 +203,7 @@ union local_message {
 _Static_assert(sizeof(struct local_hello) == 8 + RS_NAME_MAX + RS_RUN_MAX + 40, "no hidden padding");
 _Static_assert(sizeof(struct local_failure) == 8 + 8 + LOCAL_TEXT + 4, "no hidden padding");
 _Static_assert(sizeof(struct local_alloced) == 8 + 16 + LOCAL_TEXT + 4, "no hidden padding");
-_Static_assert(sizeof(struct local_submit) == 8 + 80 + LOCAL_NAME, "no hidden padding");
+_Static_assert(sizeof(struct local_submit) == 8 + 32 + 48 + LOCAL_NAME, "no hidden padding");
 _Static_assert(sizeof(struct local_done) == 8 + 12 + LOCAL_TEXT, "no hidden padding");
 _Static_assert(sizeof(union local_message) <= 1024, "many fit a socket's buffer");
 

@@ -17,17 +17,18 @@
 static int local_submit_check(const struct local_job *j, const struct local_member *m, const struct local_submit *s,
 			      struct rs_err *e)
 {
-	if (s->seq != m->next_seq)
-		return rs_fail(e, RS_EPROTO, "SUBMIT of operation %" PRIu64 ", expected %" PRIu64, s->seq, m->next_seq);
-	if (rs_dtype_size(s->dtype) == 0)
-		return rs_fail(e, RS_EPROTO, "SUBMIT with unknown dtype %u", s->dtype);
-	if (s->op >= RS_OP_NR && s->op != FRAME_OP_BROADCAST)
-		return rs_fail(e, RS_EPROTO, "SUBMIT with unknown op %u", s->op);
-	if (s->op == FRAME_OP_BROADCAST ? s->root >= m->hello.world_size : s->root != 0)
-		return rs_fail(e, RS_EPROTO, "SUBMIT with root %u in a world of %u", s->root, m->hello.world_size);
-	if (s->missing > s->count)
+	if (s->of.seq != m->next_seq)
+		return rs_fail(e, RS_EPROTO, "SUBMIT of operation %" PRIu64 ", expected %" PRIu64, s->of.seq,
+			       m->next_seq);
+	if (s->of.size == 0 || s->of.size != rs_dtype_size(s->of.dtype))
+		return rs_fail(e, RS_EPROTO, "SUBMIT with unknown dtype %u of %u bytes", s->of.dtype, s->of.size);
+	if (s->of.op >= RS_OP_NR && s->of.op != FRAME_OP_BROADCAST)
+		return rs_fail(e, RS_EPROTO, "SUBMIT with unknown op %u", s->of.op);
+	if (s->of.op == FRAME_OP_BROADCAST ? s->of.root >= m->hello.world_size : s->of.root != 0)
+		return rs_fail(e, RS_EPROTO, "SUBMIT with root %u in a world of %u", s->of.root, m->hello.world_size);
+	if (s->missing > s->of.count)
 		return rs_fail(e, RS_EPROTO, "SUBMIT of %" PRIu64 " elements of which %" PRIu64 " are missing",
-			       s->count, s->missing);
+			       s->of.count, s->missing);
 	if (m->in_flight >= j->hub->ops)
 		return rs_fail(e, RS_EPROTO, "more than %u operations in flight", j->hub->ops);
 	return RS_OK;
@@ -61,7 +62,7 @@ static int local_submit_check_memory(const struct local_submit *s, uint64_t send
 	side->to = side->recv->map + s->recv_offset;
 	side->ring = s->ring;
 	side->from_ring = side->from == side->to ? s->ring : 0;
-	if (s->op == FRAME_OP_BROADCAST && side->from != side->to)
+	if (s->of.op == FRAME_OP_BROADCAST && side->from != side->to)
 		return rs_fail(e, RS_EPROTO, "SUBMIT of a broadcast whose send and recv differ");
 	return s->ring ? local_submit_find_counter(s, side, e) : RS_OK;
 }
@@ -70,17 +71,16 @@ static int local_submit_check_memory(const struct local_submit *s, uint64_t send
 static int local_submit_find_memory(struct local_client *c, const struct local_submit *s, struct local_part *ret,
 				    struct rs_err *e)
 {
-	size_t size = rs_dtype_size(s->dtype);
-	struct local_part side = {.filled = s->count - s->missing};
-	uint64_t send_bytes = s->count * size, recv_bytes = send_bytes;
+	struct local_part side = {.filled = s->of.count - s->missing};
+	uint64_t send_bytes = operation_bytes(&s->of), recv_bytes = send_bytes;
 	int rc;
 
-	if (s->count == 0) {
+	if (s->of.count == 0) {
 		*ret = side;
 		return RS_OK;
 	}
-	if (s->count > UINT64_MAX / size)
-		return rs_fail(e, RS_EPROTO, "SUBMIT of %" PRIu64 " elements", s->count);
+	if (s->of.count > UINT64_MAX / s->of.size)
+		return rs_fail(e, RS_EPROTO, "SUBMIT of %" PRIu64 " elements", s->of.count);
 	rc = s->ring ? local_ring_check(c->job, s, e) : RS_OK;
 	if (rc)
 		return rc;
@@ -128,7 +128,7 @@ int local_job_submit(struct local_client *c, const struct local_submit *s, struc
 {
 	struct local_job *j = c->job;
 	struct local_member *m = &j->members[c->local_rank];
-	struct local_op **at = &j->ring[s->seq % j->hub->ops];
+	struct local_op **at = &j->ring[s->of.seq % j->hub->ops];
 	struct local_part side;
 	struct rs_err differs;
 	int rc;
@@ -140,7 +140,7 @@ int local_job_submit(struct local_client *c, const struct local_submit *s, struc
 	rc = local_submit_check(j, m, s, e);
 	if (!rc)
 		rc = local_submit_find_memory(c, s, &side, e);
-	if (!rc && s->seq == j->newest) {
+	if (!rc && s->of.seq == j->newest) {
 		rc = local_op_new(at, j, c->local_rank, s, e);
 		if (rc) {
 			local_buffer_put(side.send);
@@ -229,9 +229,9 @@ void local_job_op_late(struct local_job *j)
 			missing++;
 		}
 	}
-	local_op_describe(what, sizeof what, &op->spec);
+	operation_describe(what, sizeof what, &op->spec.of);
 	rs_fail(&e, RS_EPEER, "operation %" PRIu64 ", %s, was not done within %u ms: %s %s not started it",
-		op->spec.seq, what, j->cfg->timeouts.op_ms, local_job_rank_text(j, first, who),
+		op->spec.of.seq, what, j->cfg->timeouts.op_ms, local_job_rank_text(j, first, who),
 		missing > 1 ? "and other local ranks have" : "has");
 	local_job_fail(j, &e);
 }
@@ -244,7 +244,7 @@ static void local_job_send_done(struct local_op *op, const struct rs_err *err)
 	union local_message m;
 
 	local_init(&m, LOCAL_DONE);
-	m.done.seq = op->spec.seq;
+	m.done.seq = op->spec.of.seq;
 	m.done.code = err->code;
 	if (err->code)
 		local_put_text(m.done.message, err->msg);
@@ -268,7 +268,7 @@ static int local_submit_take_stage(struct local_op *op, bool *ret_wait, struct r
 		return RS_OK;
 	op->stage = local_stage_take(&j->stages, bytes, j->hub);
 	if (!op->stage)
-		return rs_oom(e, bytes, "the partial sums of operation %" PRIu64 " in the agent on %s", op->spec.seq,
+		return rs_oom(e, bytes, "the partial sums of operation %" PRIu64 " in the agent on %s", op->spec.of.seq,
 			      j->hub->host);
 	op->stage_bytes = bytes;
 	return RS_OK;

@@ -27,28 +27,6 @@ const char *local_job_ranks_text(const struct local_job *j, char buf[LOCAL_RANK_
 	return buf;
 }
 
-struct operation local_op_operation(const struct local_submit *s, unsigned priority)
-{
-	return (struct operation){
-	    .seq = s->seq,
-	    .count = s->count,
-	    .op = s->op,
-	    .dtype = s->dtype,
-	    .tensors = s->tensors,
-	    .root = s->root,
-	    .priority = priority,
-	    .name_hash = s->name_hash,
-	    .name = s->name,
-	};
-}
-
-void local_op_describe(char *buf, size_t size, const struct local_submit *s)
-{
-	struct operation o = local_op_operation(s, 0);
-
-	operation_describe(buf, size, &o);
-}
-
 unsigned local_job_missing(const struct local_job *j, char list[LOCAL_MISSING_TEXT])
 {
 	size_t at = 0;

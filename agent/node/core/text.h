@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Names of processes and operations in messages. */
+/* Names of processes in messages. */
 #ifndef RS_AGENT_NODE_CORE_TEXT_H
 #define RS_AGENT_NODE_CORE_TEXT_H
 
 #include "agent/node/core/job_state.h"
-#include "proto/operation.h"
 
 enum { LOCAL_RANK_TEXT = 160, LOCAL_MISSING_TEXT = 256, LOCAL_WAITING_TEXT = 400 }; /* bytes */
 
@@ -12,10 +11,6 @@ enum { LOCAL_RANK_TEXT = 160, LOCAL_MISSING_TEXT = 256, LOCAL_WAITING_TEXT = 400
 const char *local_job_rank_text(const struct local_job *j, unsigned local_rank, char buf[LOCAL_RANK_TEXT]);
 /* "processes 2-3 on HOST" */
 const char *local_job_ranks_text(const struct local_job *j, char buf[LOCAL_RANK_TEXT]);
-/* Returns what a rank submitted, for sentences about ranks that disagree. The name is that of s. */
-struct operation local_op_operation(const struct local_submit *s, unsigned priority);
-/* "an all-reduce sum of 8192 float32" */
-void local_op_describe(char *buf, size_t size, const struct local_submit *s);
 
 /* Lists the local ranks that have not joined: "1, 3". Returns how many there are. */
 unsigned local_job_missing(const struct local_job *j, char list[LOCAL_MISSING_TEXT]);

@@ -3,7 +3,6 @@
  * loop busy-polls their sockets itself: a result then wakes neither the engine's thread nor, from there, the loop. */
 #include "agent/worker/engine/engine.h"
 #include "agent/node/daemon/agentd.h"
-#include "common/dtype.h"
 #include "proto/operation.h"
 
 #include <stdlib.h>
@@ -127,7 +126,7 @@ int agentd_engine_submit(void *ctx, void *engine, struct exchange_op *op, struct
 {
 	struct agentd *a = ctx;
 	struct agentd_engine *en = engine;
-	bool small = op->count * rs_dtype_size(op->dtype) <= OPERATION_SMALL;
+	bool small = operation_is_small(&op->of);
 	int rc;
 
 	if (!small)

@@ -26,9 +26,9 @@ const char *retain_check(const struct retain *r, unsigned priorities)
 				return "a retained result is in the entry of another position";
 			if (k->tag > r->seen[p])
 				return "a result is retained whose position was never seen";
-			if (k->of.priority != p)
+			if (k->head.of.priority != p)
 				return "a retained result has another priority than its entry";
-			if (k->of.payload_len && !k->data)
+			if (k->head.payload_len && !k->data)
 				return "a retained result has no data";
 		}
 	return NULL;
@@ -42,11 +42,11 @@ static const char *check_ring(const struct link *l, const struct stream *s)
 	for (uint32_t at = s->head; at != s->tail; at++) {
 		const struct outgoing *f = &s->ring[at & s->mask];
 
-		if (f->op && (f->op->seq != f->head.seq || f->op->stream != priority))
+		if (f->op && (f->op->of.seq != f->head.of.seq || f->op->stream != priority))
 			return "a frame in a stream belongs to another operation";
 		if (priority == LINK_RETAINED)
 			continue;
-		if (f->head.priority != priority)
+		if (f->head.of.priority != priority)
 			return "a frame is in the stream of another priority";
 		if (at != s->head && f->position <= s->ring[(at - 1) & s->mask].position)
 			return "the chunks of a stream are out of order";
@@ -65,7 +65,7 @@ static const char *check_cursor(const struct link *l, const struct stream *s)
 		return "the cursor of a stream is in an operation of another priority";
 	if (s->chunk >= op->chunks || s->own_at >= l->own_n)
 		return "the cursor of a stream is behind its operation";
-	if (l->own[s->own_at] != (op->seq + s->chunk) % shards)
+	if (l->own[s->own_at] != (op->of.seq + s->chunk) % shards)
 		return "the cursor of a stream is at a chunk of another link";
 	return NULL;
 }
@@ -125,9 +125,9 @@ static const char *check_operations(const struct exchange *x)
 	const struct exchange_op *before = NULL;
 
 	for (const struct exchange_op *op = x->first; op; before = op, op = op->next) {
-		if (op->prev != before || (before && op->seq <= before->seq))
+		if (op->prev != before || (before && op->of.seq <= before->of.seq))
 			return "the pending operations are not in the order of their numbers";
-		if (op->seq >= x->next_seq)
+		if (op->of.seq >= x->next_seq)
 			return "a pending operation has a number that was never given";
 		if (op->chunks_left == 0 || op->chunks_left > op->chunks)
 			return "a pending operation has no chunk left, or more than it has";

@@ -4,7 +4,6 @@
 #include "agent/worker/core/stream.h"
 #include "common/assert.h"
 #include "common/dtype.h"
-#include "proto/operation.h"
 
 #include <stdatomic.h>
 
@@ -25,23 +24,22 @@ uint64_t exchange_ring_bytes(const struct exchange_params *p)
 	return lanes * p->window * p->chunk_bytes + 8 * exchange_piece_bytes(p->chunk_bytes);
 }
 
-unsigned exchange_priority(unsigned priorities, int asked, uint64_t bytes)
+uint8_t exchange_priority(unsigned priorities, const struct operation *of)
 {
-	unsigned highest = priorities - 1;
+	uint8_t highest = (uint8_t)(priorities - 1);
 
-	if (asked < 0)
-		return bytes <= OPERATION_SMALL ? highest : 0;
-	return (unsigned)asked < highest ? (unsigned)asked : highest;
+	if (of->priority == OPERATION_AUTO)
+		return operation_is_small(of) ? highest : 0;
+	return of->priority < highest ? of->priority : highest;
 }
 
-int exchange_check(uint32_t chunk_bytes, const struct exchange_op *op, struct rs_err *e)
+int exchange_check(uint32_t chunk_bytes, const struct operation *of, struct rs_err *e)
 {
-	uint32_t chunk_elems = (uint32_t)(chunk_bytes / rs_dtype_size(op->dtype));
-
-	if (frame_chunks(op->count, chunk_elems) > UINT32_MAX)
+	rs_assert(of->size > 0);
+	if (frame_chunks(of->count, chunk_bytes / of->size) > UINT32_MAX)
 		return rs_fail(e, RS_EINVAL,
 			       "%llu elements of %s are more than 2^32 - 1 chunks of %u bytes: use larger chunks",
-			       (unsigned long long)op->count, rs_dtype_name(op->dtype), chunk_bytes);
+			       (unsigned long long)of->count, rs_dtype_name(of->dtype), chunk_bytes);
 	return RS_OK;
 }
 
@@ -54,18 +52,17 @@ static uint64_t exchange_span(uint64_t elems, uint64_t size, uint64_t ring)
 /* Returns whether no result overwrites anything that this rank sends. */
 static bool exchange_is_disjoint(const struct exchange_op *op)
 {
-	uint64_t size = rs_dtype_size(op->dtype);
 	uintptr_t send = (uintptr_t)op->send, recv = (uintptr_t)op->recv;
 
-	if (op->op == FRAME_OP_BROADCAST)
+	if (op->of.op == FRAME_OP_BROADCAST)
 		return true; /* a rank either sends or receives */
-	return send + exchange_span(op->count, op->wide ? sizeof(float) : size, op->send_ring) <= recv ||
-	       recv + exchange_span(op->count, size, op->recv_ring) <= send;
+	return send + exchange_span(op->of.count, operation_wire_size(&op->of, op->wide), op->send_ring) <= recv ||
+	       recv + exchange_span(op->of.count, op->of.size, op->recv_ring) <= send;
 }
 
 int exchange_submit(struct exchange *x, struct exchange_op *op, uint64_t now_ms, struct rs_err *e)
 {
-	int rc = exchange_check(x->params->chunk_bytes, op, e);
+	int rc = exchange_check(x->params->chunk_bytes, &op->of, e);
 
 	if (rc)
 		return rc;
@@ -75,13 +72,12 @@ int exchange_submit(struct exchange *x, struct exchange_op *op, uint64_t now_ms,
 		return rs_fail(e, RS_ECLOSED, "the communicator is closed");
 	}
 	rs_assert(op->done != NULL);
-	op->chunk_elems = (uint32_t)(x->params->chunk_bytes / rs_dtype_size(op->dtype));
-	op->chunks = op->chunks_left = frame_chunks(op->count, op->chunk_elems);
-	op->stream =
-	    (uint8_t)exchange_priority(x->params->priorities, op->priority, op->count * rs_dtype_size(op->dtype));
+	op->chunk_elems = x->params->chunk_bytes / op->of.size;
+	op->chunks = op->chunks_left = frame_chunks(op->of.count, op->chunk_elems);
+	op->stream = exchange_priority(x->params->priorities, &op->of);
 	op->position = x->next_position[op->stream];
 	x->next_position[op->stream] += op->chunks;
-	op->seq = x->next_seq++;
+	op->of.seq = x->next_seq++;
 	op->nonfinite_found = false;
 	op->disjoint = exchange_is_disjoint(op);
 	op->started_ms = now_ms;
@@ -114,7 +110,7 @@ void exchange_op_done(struct exchange *x, struct exchange_op *op)
 {
 	for (unsigned i = 0; i < x->links_n; i++)
 		link_remove_op(&x->links[i], op);
-	rs_assert(op->chunks_left == 0 && op->seq < x->next_seq);
+	rs_assert(op->chunks_left == 0 && op->of.seq < x->next_seq);
 	rs_assert(op->prev || x->first == op);
 	if (op->prev)
 		op->prev->next = op->next;

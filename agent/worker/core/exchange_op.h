@@ -5,6 +5,7 @@
 
 #include "common/error.h"
 #include "config/exchange_params.h"
+#include "proto/operation.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -16,16 +17,10 @@ struct exchange_op {
 	const void *send; /* this rank's contribution: elements of dtype, or float32 if wide */
 	void *recv;       /* the result: elements of dtype. May equal send unless wide. Nobody else may write to send or
 			     recv before done(), except, in a ring, to places whose results have landed */
-	uint64_t count;
-	uint8_t dtype;      /* enum rs_dtype */
-	uint8_t op;         /* enum rs_op, or FRAME_OP_BROADCAST */
-	bool wide;          /* send holds float32 partial sums of a float16 or bfloat16 operation */
-	bool root;          /* of a broadcast: this rank sends the data; recv is not written */
-	uint32_t root_rank; /* of a broadcast: the rank of the process that is the root, equal on all ranks */
-	int priority; /* 0: least urgent; values above the highest priority mean the highest; below 0: not given */
-	uint32_t name_hash;
-	uint32_t tensors; /* number of tensors that share the operation; 0: it is not a group */
-	const char *name; /* for messages; NULL: none */
+	struct operation of; /* the exchange sets its seq */
+	bool wide;           /* send holds float32 partial sums of a float16 or bfloat16 operation */
+	bool root;           /* of a broadcast: this rank sends the data; recv is not written */
+	const char *name;    /* for messages; NULL: none */
 	/* Optional. Size of the ring at send or recv in bytes, a multiple of the chunk size; 0: it is not a ring. */
 	uint64_t send_ring, recv_ring;
 	/* Optional. Number of elements of send that have been written so far. Chunks beyond it are not sent. Another
@@ -50,10 +45,9 @@ struct exchange_op {
 
 	/* set by the exchange */
 	struct exchange_op *next, *prev; /* in the order of seq */
-	uint64_t seq;
-	uint8_t stream;       /* priority on the connection */
-	bool nonfinite_found; /* inspect() has returned an error */
-	bool disjoint;        /* send and recv share no bytes */
+	uint8_t stream;                  /* priority on the connection */
+	bool nonfinite_found;            /* inspect() has returned an error */
+	bool disjoint;                   /* send and recv share no bytes */
 	uint32_t chunk_elems;
 	uint64_t position;    /* number of chunks of earlier operations with the same priority */
 	uint64_t chunks;      /* in total */
@@ -72,11 +66,11 @@ static inline uint64_t exchange_ring_offset(uint64_t at, uint64_t ring)
 	return ring ? at % ring : at;
 }
 
-/* Returns the priority on the connection, 0 .. priorities - 1, of an operation of `bytes` bytes for which the
- * caller asked for priority `asked`. Depends only on what is equal on all ranks. Any thread. */
-unsigned exchange_priority(unsigned priorities, int asked, uint64_t bytes);
+/* Returns the priority of an operation on the connection, 0 .. priorities - 1. Depends only on what is equal on all
+ * ranks. Any thread. */
+uint8_t exchange_priority(unsigned priorities, const struct operation *of);
 
 /* Checks that the protocol can express the operation. Errors: RS_EINVAL (too many chunks). Any thread. */
-int exchange_check(uint32_t chunk_bytes, const struct exchange_op *op, struct rs_err *e);
+int exchange_check(uint32_t chunk_bytes, const struct operation *of, struct rs_err *e);
 
 #endif

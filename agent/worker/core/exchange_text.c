@@ -47,14 +47,14 @@ static void text_add_duration(struct text *t, uint32_t ms)
 
 const char *op_text(const struct exchange_op *op, char *buf, size_t size)
 {
-	const char *kind = op->op == FRAME_OP_BROADCAST ? "broadcast" : "all-reduce";
+	const char *kind = op->of.op == FRAME_OP_BROADCAST ? "broadcast" : "all-reduce";
 
-	if (op->tensors)
-		snprintf(buf, size, "%s %" PRIu64 " (group of %u tensors)", kind, op->seq, op->tensors);
+	if (op->of.tensors)
+		snprintf(buf, size, "%s %" PRIu64 " (group of %u tensors)", kind, op->of.seq, op->of.tensors);
 	else if (op->name && *op->name)
-		snprintf(buf, size, "%s %" PRIu64 " (%s)", kind, op->seq, op->name);
+		snprintf(buf, size, "%s %" PRIu64 " (%s)", kind, op->of.seq, op->name);
 	else
-		snprintf(buf, size, "%s %" PRIu64, kind, op->seq);
+		snprintf(buf, size, "%s %" PRIu64, kind, op->of.seq);
 	return buf;
 }
 
@@ -276,7 +276,7 @@ void late_text(const struct exchange *x, const struct link *l, uint64_t now_ms, 
 	struct text t = {.len = 0};
 	char name[160];
 
-	while (op && op->seq != l->late.seq)
+	while (op && op->of.seq != l->late.seq)
 		op = op->next;
 	if (op)
 		text_add(&t, "%s waits: ", op_text(op, name, sizeof name));
@@ -293,7 +293,7 @@ static const struct link *text_find_late(const struct exchange *x, const struct 
 		const struct link *l = &x->links[i];
 
 		if (l->state == LINK_RUNNING && l->late_at_ms && now_ms - l->late_at_ms < LINK_LATE_MS &&
-		    l->late.seq == op->seq)
+		    l->late.seq == op->of.seq)
 			return l;
 	}
 	return NULL;
@@ -330,8 +330,8 @@ int op_timeout_text(const struct exchange *x, const struct exchange_op *op, uint
 	struct text t = {.len = 0};
 	char name[160];
 
-	text_add(&t, "%s of %" PRIu64 " %s was not done within ", op_text(op, name, sizeof name), op->count,
-		 rs_dtype_name(op->dtype));
+	text_add(&t, "%s of %" PRIu64 " %s was not done within ", op_text(op, name, sizeof name), op->of.count,
+		 rs_dtype_name(op->of.dtype));
 	text_add_duration(&t, x->params->op_ms);
 	text_add(&t, ": ");
 	if (late)

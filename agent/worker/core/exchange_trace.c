@@ -30,7 +30,7 @@ bool exchange_trace_done(struct exchange *x)
 	const struct exchange_trace *tr = &x->trace;
 	bool ended = x->state == EXCHANGE_ENDED;
 
-	if (!ended && !tr->to->missed && (x->next_seq < tr->until || (x->first && x->first->seq < tr->until)))
+	if (!ended && !tr->to->missed && (x->next_seq < tr->until || (x->first && x->first->of.seq < tr->until)))
 		return false;
 	if (!tr->to->missed)
 		tr->to->done = 1;
@@ -47,10 +47,10 @@ void link_record(struct link *l, enum trace_kind kind, const struct frame *f)
 	const struct exchange_trace *tr = &l->x->trace;
 	size_t source = (size_t)(l - l->x->links);
 
-	if (f->seq < tr->from || f->seq >= tr->until || source >= tr->to->sources_n)
+	if (f->of.seq < tr->from || f->of.seq >= tr->until || source >= tr->to->sources_n)
 		return;
 	trace_put(tr->to, &(struct trace_record){.at_us = kind == TRACE_SENDING ? tr->from_us : tr->now_us,
-						 .seq = f->seq,
+						 .seq = f->of.seq,
 						 .chunk = f->chunk,
 						 .bytes = f->payload_len,
 						 .rank = (uint16_t)l->x->opt.rank,

@@ -240,11 +240,11 @@ static void link_on_view(struct link *l, uint64_t now_ms)
  * here; above 1, as a sign of life. */
 static void link_on_ping(struct link *l)
 {
-	if (l->frame.count > l->question)
-		l->question = l->frame.count;
-	if (l->frame.count < 2)
-		l->ping_on_done = l->x->retaining && l->frame.count == 1;
-	l->ping_due |= l->frame.count > 0;
+	if (l->frame.of.count > l->question)
+		l->question = l->frame.of.count;
+	if (l->frame.of.count < 2)
+		l->ping_on_done = l->x->retaining && l->frame.of.count == 1;
+	l->ping_due |= l->frame.of.count > 0;
 	l->x->ping_on_done |= l->ping_on_done;
 	l->x->links_changed |= l->ping_due;
 }

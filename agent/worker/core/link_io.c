@@ -149,34 +149,35 @@ static bool link_result_fits(struct link *l, const struct outgoing *want, uint32
 	const struct frame *f = &l->frame, *h = &want->head;
 	bool checked = l->x->params->checksum;
 
-	if (f->seq != h->seq || f->chunk != h->chunk) {
+	if (f->of.seq != h->of.seq || f->chunk != h->chunk) {
 		link_violation(l, now_ms,
 			       "it sent the result of chunk %u of operation %llu, expected chunk %u of operation %llu",
-			       f->chunk, (unsigned long long)f->seq, h->chunk, (unsigned long long)h->seq);
+			       f->chunk, (unsigned long long)f->of.seq, h->chunk, (unsigned long long)h->of.seq);
 		return false;
 	}
-	if (f->count == h->count && f->chunk_elems == h->chunk_elems && f->dtype == h->dtype && f->op == h->op &&
-	    f->payload_len == len && !(f->flags & ~(unsigned)FRAME_CHECKED) && (!checked || !len || f->flags))
+	if (f->of.count == h->of.count && f->chunk_elems == h->chunk_elems && f->of.dtype == h->of.dtype &&
+	    f->of.op == h->of.op && f->payload_len == len && !(f->flags & ~(unsigned)FRAME_CHECKED) &&
+	    (!checked || !len || f->flags))
 		return true;
 	link_violation(l, now_ms,
 		       "the result of chunk %u of operation %llu is %u bytes of %s (op %u, flags 0x%x, count %llu), "
 		       "expected were %u bytes of %s (op %u, %schecksum, count %llu)",
-		       f->chunk, (unsigned long long)f->seq, f->payload_len, rs_dtype_name(f->dtype), f->op, f->flags,
-		       (unsigned long long)f->count, len, rs_dtype_name(h->dtype), h->op, checked ? "" : "no ",
-		       (unsigned long long)h->count);
+		       f->chunk, (unsigned long long)f->of.seq, f->payload_len, rs_dtype_name(f->of.dtype), f->of.op,
+		       f->flags, (unsigned long long)f->of.count, len, rs_dtype_name(h->of.dtype), h->of.op,
+		       checked ? "" : "no ", (unsigned long long)h->of.count);
 	return false;
 }
 
 static uint32_t link_outgoing_elems(const struct outgoing *f)
 {
-	return frame_chunk_len(f->head.count, f->head.chunk_elems, f->head.chunk);
+	return frame_chunk_len(f->head.of.count, f->head.chunk_elems, f->head.chunk);
 }
 
 /* Returns where the result of a chunk belongs in the caller's memory. */
 static uint8_t *link_result_memory(const struct outgoing *f)
 {
 	const struct exchange_op *op = f->op;
-	uint64_t at = (uint64_t)f->head.chunk * op->chunk_elems * rs_dtype_size(op->dtype);
+	uint64_t at = (uint64_t)f->head.chunk * op->chunk_elems * op->of.size;
 
 	rs_assert(op->chunk_elems == f->head.chunk_elems && f->head.chunk < op->chunks);
 	return (uint8_t *)op->recv + exchange_ring_offset(at, op->recv_ring);
@@ -206,12 +207,12 @@ static bool link_is_lent(const struct link *l, const struct outgoing *f)
 static void link_begin_result(struct link *l, uint64_t now_ms)
 {
 	const struct frame *f = &l->frame;
-	const struct stream *s = &l->streams[f->priority];
+	const struct stream *s = &l->streams[f->of.priority];
 	const struct outgoing *want;
 	uint32_t len;
 
-	if (f->priority >= l->x->params->priorities) {
-		link_violation(l, now_ms, "it sent a result of priority %u, the job's highest is %u", f->priority,
+	if (f->of.priority >= l->x->params->priorities) {
+		link_violation(l, now_ms, "it sent a result of priority %u, the job's highest is %u", f->of.priority,
 			       l->x->params->priorities - 1);
 		return;
 	}
@@ -225,7 +226,7 @@ static void link_begin_result(struct link *l, uint64_t now_ms)
 		link_violation(
 		    l, now_ms,
 		    "it sent the result of chunk %u of operation %llu before this rank sent its contribution", f->chunk,
-		    (unsigned long long)f->seq);
+		    (unsigned long long)f->of.seq);
 		return;
 	}
 	rs_assert(s->sent - s->head <= s->tail - s->head);
@@ -237,7 +238,7 @@ static void link_begin_result(struct link *l, uint64_t now_ms)
 	if (len > 0)
 		l->payload = link_result_memory(want);
 	if (l->x->retaining && want->op) {
-		uint8_t *own = retain_reserve(&l->x->retain, f->priority, want->position);
+		uint8_t *own = retain_reserve(&l->x->retain, f->of.priority, want->position);
 
 		if (!link_is_direct(want) && !link_is_lent(l, want))
 			l->payload = own;
@@ -254,7 +255,7 @@ static const uint8_t *link_retain_result(struct link *l, const struct outgoing *
 	if (link_is_lent(l, f))
 		return at;
 	if (link_is_direct(f)) {
-		uint8_t *own = retain_reserve(r, f->head.priority, f->position);
+		uint8_t *own = retain_reserve(r, f->head.of.priority, f->position);
 
 		rs_cold_copy(own, at, len);
 		return own;
@@ -263,7 +264,7 @@ static const uint8_t *link_retain_result(struct link *l, const struct outgoing *
 		memcpy(link_result_memory(f), at, len);
 	if (!f->op->root || !f->head.payload_len)
 		return at;
-	return memcpy(retain_reserve(r, f->head.priority, f->position), at, f->head.payload_len);
+	return memcpy(retain_reserve(r, f->head.of.priority, f->position), at, f->head.payload_len);
 }
 
 /* Passes a complete result on: to the caller's memory and to the retained results. */
@@ -275,15 +276,15 @@ static void link_take_result(struct link *l, const struct outgoing *f, uint32_t 
 	if (len > x->losses[l->reducer].passed)
 		x->losses[l->reducer].passed = len;
 	if (x->retaining)
-		retain_store(&x->retain, f->head.priority, f->position, &f->head,
-			     elems * (uint32_t)rs_dtype_size(f->head.dtype), link_retain_result(l, f, len));
+		retain_store(&x->retain, f->head.of.priority, f->position, &f->head, elems * f->head.of.size,
+			     link_retain_result(l, f, len));
 	if (f->op->landed && (len > 0 || f->op->root))
 		f->op->landed(f->op, (uint64_t)f->head.chunk * f->op->chunk_elems, elems);
 }
 
 static void link_end_result(struct link *l, uint64_t now_ms)
 {
-	struct stream *s = &l->streams[l->frame.priority];
+	struct stream *s = &l->streams[l->frame.of.priority];
 	const struct outgoing *f = &s->ring[s->head & s->mask];
 	struct exchange_op *op = f->op;
 	uint32_t len = l->frame.payload_len;
@@ -291,7 +292,7 @@ static void link_end_result(struct link *l, uint64_t now_ms)
 	if ((l->frame.flags & FRAME_CHECKED) &&
 	    frame_checksum(len ? l->payload - len : NULL, len) != l->frame.payload_sum) {
 		link_violation(l, now_ms, "the checksum of the result of chunk %u of operation %llu is wrong",
-			       f->head.chunk, (unsigned long long)f->head.seq);
+			       f->head.chunk, (unsigned long long)f->head.of.seq);
 		return;
 	}
 	rs_assert(s->head != s->sent && l->chunks_in_flight > 0 && l->bytes_in_flight >= f->bytes);
@@ -315,7 +316,7 @@ static void link_end_result(struct link *l, uint64_t now_ms)
 static void link_answer_fetch(struct link *l, uint64_t now_ms)
 {
 	const struct frame *f = &l->frame;
-	const struct stream *s = &l->streams[f->priority];
+	const struct stream *s = &l->streams[f->of.priority];
 	struct stream *to = &l->streams[LINK_RETAINED];
 	const struct retained *k = NULL;
 	struct outgoing *a;
@@ -325,18 +326,18 @@ static void link_answer_fetch(struct link *l, uint64_t now_ms)
 	for (uint32_t at = s->head; at != s->sent && !k; at++) {
 		const struct outgoing *had = &s->ring[at & s->mask];
 
-		if (!had->op && had->head.seq == f->seq && had->head.chunk == f->chunk)
-			k = retain_own(&l->x->retain, f->priority, had->position);
+		if (!had->op && had->head.of.seq == f->of.seq && had->head.chunk == f->chunk)
+			k = retain_own(&l->x->retain, f->of.priority, had->position);
 	}
 	if (!k || to->tail - to->head > to->mask) {
 		link_violation(l, now_ms,
 			       "it asks for the result of chunk %u of operation %llu, which this rank did not offer",
-			       f->chunk, (unsigned long long)f->seq);
+			       f->chunk, (unsigned long long)f->of.seq);
 		return;
 	}
-	rs_assert(k->of.payload_len <= l->x->retain.stride);
+	rs_assert(k->head.payload_len <= l->x->retain.stride);
 	a = &to->ring[to->tail++ & to->mask];
-	*a = (struct outgoing){.payload = k->data, .head = k->of};
+	*a = (struct outgoing){.payload = k->data, .head = k->head};
 	a->head.type = FRAME_KEPT;
 	a->head.ack = 0;
 	a->head.flags = 0;

@@ -11,7 +11,7 @@ void link_queue_frame(struct link *l, enum frame_type type, const uint8_t *paylo
 
 	if (l->control_len + FRAME_HEADER + len <= sizeof l->control_out)
 		l->control_len += control_frame(l->control_out + l->control_len, type, x->opt.generation,
-						x->first ? x->first->seq : x->next_seq, payload, len);
+						x->first ? x->first->of.seq : x->next_seq, payload, len);
 }
 
 void link_queue_empty(struct link *l, enum frame_type type)
@@ -32,8 +32,8 @@ static void link_queue_ping(struct link *l)
 	const struct exchange *x = l->x;
 	struct frame f = {.type = FRAME_PING,
 			  .generation = x->opt.generation,
-			  .count = l->question,
-			  .ack = x->first ? x->first->seq : x->next_seq};
+			  .of.count = l->question,
+			  .ack = x->first ? x->first->of.seq : x->next_seq};
 
 	if (l->control_len + FRAME_HEADER > sizeof l->control_out)
 		return;

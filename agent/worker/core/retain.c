@@ -76,8 +76,8 @@ void retain_store(struct retain *r, unsigned priority, uint64_t position, const 
 
 	rs_assert(bytes <= r->stride && (data || bytes == 0));
 	k->tag = position + 1;
-	k->of = *of;
-	k->of.payload_len = bytes;
+	k->head = *of;
+	k->head.payload_len = bytes;
 	k->data = data;
 }
 
@@ -103,9 +103,9 @@ const struct retained *retain_own(struct retain *r, unsigned priority, uint64_t 
 
 	if (k->tag != position + 1)
 		return NULL;
-	rs_assert(k->of.payload_len <= r->stride);
-	if (k->data != own && k->of.payload_len > 0)
-		memcpy(own, k->data, k->of.payload_len);
+	rs_assert(k->head.payload_len <= r->stride);
+	if (k->data != own && k->head.payload_len > 0)
+		memcpy(own, k->data, k->head.payload_len);
 	k->data = own;
 	return k;
 }

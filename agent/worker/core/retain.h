@@ -23,11 +23,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* One retained result. Invariant: data has of.payload_len bytes; the other fields of `of` are those of its
+/* One retained result. Invariant: data has head.payload_len bytes; the other fields of head are those of its
  * contribution. */
 struct retained {
 	uint64_t tag; /* position + 1; 0: empty */
-	struct frame of;
+	struct frame head;
 	const uint8_t *data;
 };
 

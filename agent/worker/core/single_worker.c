@@ -5,7 +5,6 @@
 #include "agent/worker/core/exchange_state.h"
 #include "agent/worker/core/nonfinite.h"
 #include "common/assert.h"
-#include "common/dtype.h"
 
 #include <stdatomic.h>
 
@@ -18,7 +17,7 @@ static uint32_t single_next_chunk(const struct exchange_op *op)
 static bool single_is_ready(const struct exchange_op *op)
 {
 	uint32_t chunk = single_next_chunk(op);
-	uint64_t end = (uint64_t)chunk * op->chunk_elems + frame_chunk_len(op->count, op->chunk_elems, chunk);
+	uint64_t end = (uint64_t)chunk * op->chunk_elems + frame_chunk_len(op->of.count, op->chunk_elems, chunk);
 
 	return !op->ready || atomic_load_explicit(op->ready, memory_order_acquire) >= end;
 }
@@ -41,9 +40,9 @@ static struct exchange_op *single_most_urgent(const struct exchange *x)
 /* Does the next chunk of op. Returns its bytes, counted for all processes. After the last chunk op may be freed. */
 static uint64_t single_do_chunk(struct exchange *x, struct exchange_op *op)
 {
-	uint32_t chunk = single_next_chunk(op), elems = frame_chunk_len(op->count, op->chunk_elems, chunk);
-	uint64_t first = (uint64_t)chunk * op->chunk_elems, size = op->wide ? sizeof(float) : rs_dtype_size(op->dtype);
-	uint64_t bytes = elems * rs_dtype_size(op->dtype) * x->opt.processes;
+	uint32_t chunk = single_next_chunk(op), elems = frame_chunk_len(op->of.count, op->chunk_elems, chunk);
+	uint64_t first = (uint64_t)chunk * op->chunk_elems, size = operation_wire_size(&op->of, op->wide);
+	uint64_t bytes = (uint64_t)elems * op->of.size * x->opt.processes;
 
 	if (elems > 0) {
 		if (op->fill)

@@ -6,7 +6,6 @@
 #include "agent/worker/core/stream.h"
 #include "agent/worker/core/nonfinite.h"
 #include "common/assert.h"
-#include "common/dtype.h"
 
 #include <stdatomic.h>
 #include <string.h>
@@ -16,7 +15,7 @@
 static bool stream_seek(const struct link *l, struct stream *s, const struct exchange_op *op, uint64_t from)
 {
 	unsigned shards = l->x->params->shards;
-	unsigned first = (unsigned)((op->seq + from) % shards); /* shard of that chunk */
+	unsigned first = (unsigned)((op->of.seq + from) % shards); /* shard of that chunk */
 	unsigned lo = 0, hi = l->own_n;
 
 	if (l->own_n == 0)
@@ -97,16 +96,16 @@ static void stream_advance(const struct link *l, struct stream *s)
 
 static uint32_t stream_data_bytes(const struct exchange_op *op, uint32_t elems)
 {
-	if (op->op == FRAME_OP_BROADCAST && !op->root)
+	if (op->of.op == FRAME_OP_BROADCAST && !op->root)
 		return 0;
-	return elems * (uint32_t)(op->wide ? sizeof(float) : rs_dtype_size(op->dtype));
+	return elems * operation_wire_size(&op->of, op->wide);
 }
 
 uint32_t stream_result_bytes(const struct exchange_op *op, uint32_t elems)
 {
-	if (op->op == FRAME_OP_BROADCAST && op->root)
+	if (op->of.op == FRAME_OP_BROADCAST && op->root)
 		return 0;
-	return elems * (uint32_t)rs_dtype_size(op->dtype);
+	return elems * op->of.size;
 }
 
 /* Returns whether a chunk of the stream may be sent. Each stream may have a few chunks in flight in addition to the
@@ -164,7 +163,7 @@ static bool stream_within_lead(struct link *l, unsigned priority, uint64_t posit
 static void stream_push(struct link *l, struct stream *s, struct outgoing *f)
 {
 	rs_assert(f == &s->ring[s->tail & s->mask] && s->tail - s->head <= s->mask);
-	f->head.ack = l->x->first ? l->x->first->seq : l->x->next_seq;
+	f->head.ack = l->x->first ? l->x->first->of.seq : l->x->next_seq;
 	frame_encode(&f->head, f->header);
 	l->chunks_in_flight++;
 	l->bytes_in_flight += f->bytes;
@@ -178,7 +177,7 @@ static bool stream_push_have(struct link *l, unsigned priority, uint64_t positio
 
 	if (!stream_within_lead(l, priority, position) || !stream_may_send(l, s, 0))
 		return false;
-	*f = (struct outgoing){.position = position, .head = k->of};
+	*f = (struct outgoing){.position = position, .head = k->head};
 	f->head.type = FRAME_HAVE;
 	f->head.flags = 0;
 	f->head.payload_len = f->head.payload_sum = 0;
@@ -189,7 +188,7 @@ static bool stream_push_have(struct link *l, unsigned priority, uint64_t positio
 static bool stream_is_own(const struct link *l, const struct frame *f)
 {
 	const struct exchange *x = l->x;
-	unsigned shard = (unsigned)((f->seq + f->chunk) % x->params->shards);
+	unsigned shard = (unsigned)((f->of.seq + f->chunk) % x->params->shards);
 
 	return x->owner[shard] == l->reducer && x->lane_of[shard] == l->lane;
 }
@@ -204,7 +203,7 @@ static const struct retained *stream_next_retained(struct link *l, unsigned prio
 
 	while (s->replay < cursor && s->replay < s->replay_end) {
 		k = retain_find(&l->x->retain, priority, s->replay);
-		if (k && stream_is_own(l, &k->of))
+		if (k && stream_is_own(l, &k->head))
 			break;
 		k = NULL;
 		s->replay++;
@@ -220,21 +219,18 @@ static const struct retained *stream_next_retained(struct link *l, unsigned prio
 static struct frame stream_data_head(const struct exchange *x, const struct exchange_op *op, uint32_t chunk,
 				     uint32_t bytes)
 {
-	return (struct frame){
+	struct frame f = {
+	    .of = op->of,
 	    .type = FRAME_DATA,
 	    .flags = (uint8_t)((op->wide ? FRAME_WIDE : 0) | (op->root ? FRAME_ROOT : 0)),
-	    .priority = op->stream,
-	    .dtype = op->dtype,
-	    .op = op->op,
 	    .payload_len = bytes,
 	    .chunk = chunk,
-	    .seq = op->seq,
-	    .count = op->count,
-	    .generation = x->opt.generation,
-	    .name_hash = op->name_hash,
-	    .tensors = op->op == FRAME_OP_BROADCAST ? op->root_rank + 1 : op->tensors,
 	    .chunk_elems = op->chunk_elems,
+	    .generation = x->opt.generation,
 	};
+
+	f.of.priority = op->stream;
+	return f;
 }
 
 /* Pushes the chunk at the cursor as DATA. Returns false if it may not be sent yet. */
@@ -245,8 +241,8 @@ static bool stream_push_data(struct link *l, unsigned priority, uint64_t positio
 	struct exchange_op *op = s->op;
 	struct outgoing *f = &s->ring[s->tail & s->mask];
 	uint64_t first = s->chunk * op->chunk_elems;
-	uint32_t elems = frame_chunk_len(op->count, op->chunk_elems, (uint32_t)s->chunk);
-	uint32_t bytes = elems * (uint32_t)rs_dtype_size(op->dtype), len = stream_data_bytes(op, elems);
+	uint32_t elems = frame_chunk_len(op->of.count, op->chunk_elems, (uint32_t)s->chunk);
+	uint32_t bytes = elems * op->of.size, len = stream_data_bytes(op, elems);
 	bool first_time;
 
 	if (op->ready && atomic_load_explicit(op->ready, memory_order_acquire) < first + elems)

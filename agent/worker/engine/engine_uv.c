@@ -5,7 +5,6 @@
  * on_failed reports it after every operation's done(); then the loop idles until engine_stop. */
 #include "agent/worker/engine/engine_uv.h"
 #include "common/descriptors.h"
-#include "common/dtype.h"
 #include "common/loop_uv.h"
 #include "proto/features.h"
 #include "proto/operation.h"
@@ -223,8 +222,8 @@ free_engine:
 
 int engine_submit(struct engine *en, struct exchange_op *op, struct rs_err *e)
 {
-	bool own = en->opt.single_worker || op->count * rs_dtype_size(op->dtype) <= OPERATION_SMALL;
-	int rc = exchange_check(en->opt.cfg->sharding.chunk_bytes, op, e);
+	bool own = en->opt.single_worker || operation_is_small(&op->of);
+	int rc = exchange_check(en->opt.cfg->sharding.chunk_bytes, &op->of, e);
 
 	if (rc)
 		return rc;

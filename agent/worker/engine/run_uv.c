@@ -7,7 +7,6 @@
 #include "agent/worker/core/check.h"
 #include "agent/worker/engine/engine_uv.h"
 #include "common/assert.h"
-#include "common/dtype.h"
 #include "proto/operation.h"
 
 #include <stdatomic.h>
@@ -181,7 +180,7 @@ static void engine_take_requests(struct engine *en)
 	while (op) {
 		struct exchange_op *next = op->next;
 
-		en->large |= op->count * rs_dtype_size(op->dtype) > OPERATION_SMALL;
+		en->large |= !operation_is_small(&op->of);
 		if (exchange_submit(en->x, op, uv_now(&en->loop), &e)) {
 			en->rejected++;
 			op->done(op, &e);

@@ -108,7 +108,7 @@ class Garbage(unittest.TestCase):
             (hello[:-4], "HELLO of 236 bytes"),
             (hello + bytes(4000), "HELLO of 4240 bytes"),
             (local.message(local.HELLO, hello[8:], size=999), "HELLO of 240 bytes that says 999"),
-            (local.message(local.HELLO, hello[8:], version=6), "version 6 of the local protocol, expected version 5"),
+            (local.message(local.HELLO, hello[8:], version=7), "version 7 of the local protocol, expected version 6"),
             (local.message(77), "unknown type 77"),
             (local.message(0), "unknown type 0"),
             (local.message(local.WELCOME, bytes(8)), "only the other side"),

@@ -10,18 +10,18 @@
 static const struct frame full = {
     .type = FRAME_RESULT,
     .flags = FRAME_CHECKED | FRAME_WIDE,
-    .priority = 3,
-    .dtype = 7,
-    .op = 4,
+    .of.priority = 3,
+    .of.dtype = 7,
+    .of.op = 4,
     .payload_len = 0x00a1b2c3,
     .chunk = 0x01020304,
-    .seq = 0x1112131415161718,
-    .count = 0x2122232425262728,
+    .of.seq = 0x1112131415161718,
+    .of.count = 0x2122232425262728,
     .ack = 0x3132333435363738,
     .generation = 0x41424344,
-    .name_hash = 0x51525354,
+    .of.name_hash = 0x51525354,
     .chunk_elems = 0x61626364,
-    .tensors = 0x68676665,
+    .of.tensors = 0x68676665,
     .payload_sum = 0x71727374,
 };
 
@@ -61,17 +61,17 @@ START_TEST(round_trip)
 	ck_assert_int_eq(frame_decode(raw, &f, &e), RS_OK);
 	ck_assert_uint_eq(f.type, full.type);
 	ck_assert_uint_eq(f.flags, full.flags);
-	ck_assert_uint_eq(f.priority, full.priority);
-	ck_assert_uint_eq(f.dtype, full.dtype);
-	ck_assert_uint_eq(f.op, full.op);
+	ck_assert_uint_eq(f.of.priority, full.of.priority);
+	ck_assert_uint_eq(f.of.dtype, full.of.dtype);
+	ck_assert_uint_eq(f.of.op, full.of.op);
 	ck_assert_uint_eq(f.payload_len, full.payload_len);
 	ck_assert_uint_eq(f.chunk, full.chunk);
-	ck_assert_uint_eq(f.seq, full.seq);
-	ck_assert_uint_eq(f.count, full.count);
+	ck_assert_uint_eq(f.of.seq, full.of.seq);
+	ck_assert_uint_eq(f.of.count, full.of.count);
 	ck_assert_uint_eq(f.ack, full.ack);
 	ck_assert_uint_eq(f.generation, full.generation);
-	ck_assert_uint_eq(f.name_hash, full.name_hash);
-	ck_assert_uint_eq(f.tensors, full.tensors);
+	ck_assert_uint_eq(f.of.name_hash, full.of.name_hash);
+	ck_assert_uint_eq(f.of.tensors, full.of.tensors);
 	ck_assert_uint_eq(f.chunk_elems, full.chunk_elems);
 	ck_assert_uint_eq(f.payload_sum, full.payload_sum);
 	frame_encode(&f, again);

@@ -339,7 +339,7 @@ static int check_lane(const struct frame *f, uint64_t rank, uint64_t reducer, ui
 	const struct rs_config *cfg = &trace.setup.cfg;
 	const struct exchange_params params = rs_config_exchange(cfg);
 	uint16_t owner[RS_SHARDS_MAX], lanes[RS_SHARDS_MAX];
-	unsigned shard = (unsigned)((f->seq + f->chunk) % cfg->sharding.shards);
+	unsigned shard = (unsigned)((f->of.seq + f->chunk) % cfg->sharding.shards);
 
 	exchange_params_place(&params, trace.lives[rank], owner, lanes);
 	if (owner[shard] != reducer || lanes[shard] != lane)

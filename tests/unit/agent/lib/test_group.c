@@ -32,8 +32,8 @@ static void fake_end(struct fake *f, int code)
 
 	if (code)
 		rs_fail(&e, code, "it was not to be");
-	for (uint64_t i = 0; !code && i < req->count; i++)
-		if (req->dtype == RS_FLOAT32)
+	for (uint64_t i = 0; !code && i < req->of.count; i++)
+		if (req->of.dtype == RS_FLOAT32)
 			((float *)req->recv)[i] = ((const float *)req->send)[i] * 2;
 		else
 			((int8_t *)req->recv)[i] = (int8_t)(((const int8_t *)req->send)[i] * 2);
@@ -47,8 +47,8 @@ static int fake_submit(struct backend *b, struct backend_request *req, struct rs
 	if (f->n == f->submit_limit)
 		return rs_fail(e, RS_EPEER, "the backend is out of order");
 	ck_assert_uint_lt(f->n, MAX);
-	if (req->tensors)
-		snprintf(f->names[f->n], sizeof f->names[0], "group of %u tensors", req->tensors);
+	if (req->of.tensors)
+		snprintf(f->names[f->n], sizeof f->names[0], "group of %u tensors", req->of.tensors);
 	else
 		snprintf(f->names[f->n], sizeof f->names[0], "%s", req->name ? req->name : "");
 	f->ops[f->n++] = req;
@@ -119,8 +119,12 @@ static void world_free(struct world *w)
 static void add(struct world *w, unsigned dtype, unsigned op, uint64_t count, const char *name)
 {
 	unsigned t = w->n++;
-	struct backend_request r = {
-	    .count = count, .dtype = dtype, .op = op, .name = name, .name_hash = frame_name_hash(name)};
+	struct backend_request r = {.of = {.count = count,
+					   .name_hash = frame_name_hash(name),
+					   .dtype = (uint8_t)dtype,
+					   .op = (uint8_t)op,
+					   .size = (uint8_t)rs_dtype_size(dtype)},
+				    .name = name};
 
 	w->data[t] = calloc(count + 1, rs_dtype_size(dtype));
 	for (uint64_t i = 0; i < count && dtype == RS_FLOAT32; i++)
@@ -148,7 +152,7 @@ static void expect_doubled(const struct world *w)
 	for (unsigned t = 0; t < w->n; t++) {
 		uint64_t wrong = 0;
 
-		for (uint64_t i = 0; i < w->reqs[t]->base.count && w->reqs[t]->base.dtype == RS_FLOAT32; i++)
+		for (uint64_t i = 0; i < w->reqs[t]->base.of.count && w->reqs[t]->base.of.dtype == RS_FLOAT32; i++)
 			wrong += w->data[t][i] != 2 * (float)(1000 * t + i);
 		ck_assert_uint_eq(wrong, 0);
 	}
@@ -162,7 +166,7 @@ START_TEST(small_tensors_are_one_operation)
 		add_floats(w, KIB);
 	start(w);
 	ck_assert_uint_eq(w->fake.n, 1);
-	ck_assert_uint_eq(w->fake.ops[0]->count, 200 * 256);
+	ck_assert_uint_eq(w->fake.ops[0]->of.count, 200 * 256);
 	ck_assert_str_eq(w->fake.names[0], "group of 200 tensors");
 	for (unsigned t = 0; t < w->n; t++)
 		ck_assert(!request_is_done(w->reqs[t]));
@@ -218,7 +222,7 @@ START_TEST(large_groups_are_split)
 	for (unsigned i = 0; i < f->allocs; i++)
 		ck_assert_uint_eq(f->stage_bytes[i], GROUP_OP_MAX);
 	for (unsigned t = 0; t < w->n; t++)
-		count += w->reqs[t]->base.count;
+		count += w->reqs[t]->base.of.count;
 	ck_assert_uint_eq(count, 300 * 2560);
 	expect_doubled(w);
 	world_free(w);
@@ -235,7 +239,7 @@ START_TEST(a_full_operation)
 	w->fake.at_once = true;
 	start(w);
 	ck_assert_uint_eq(w->fake.n, 1);
-	ck_assert_uint_eq(w->fake.ops[0]->count * sizeof(float), GROUP_OP_MAX);
+	ck_assert_uint_eq(w->fake.ops[0]->of.count * sizeof(float), GROUP_OP_MAX);
 	expect_doubled(w);
 	world_free(w);
 }
@@ -251,7 +255,7 @@ static uint32_t hash_of(const uint64_t *counts, const char *const *names, unsign
 	w->fake.at_once = true;
 	start(w);
 	ck_assert_uint_eq(w->fake.n, 1);
-	hash = w->fake.ops[0]->name_hash;
+	hash = w->fake.ops[0]->of.name_hash;
 	world_free(w);
 	ck_assert_uint_ne(hash, 0);
 	return hash;

@@ -225,7 +225,7 @@ static void random_client_step(void)
 {
 	static const char *const jobs[] = {"a", "b"};
 	struct fake_client *c = any_client();
-	struct local_submit s = {.dtype = (uint8_t)(dice(40) ? RS_FLOAT16 : RS_INT8)};
+	struct local_submit s = {.of.dtype = (uint8_t)(dice(40) ? RS_FLOAT16 : RS_INT8)};
 
 	if (!c || strlen(c->story) > sizeof c->story - 64)
 		return;

@@ -58,11 +58,12 @@ static struct exchange_op *start(unsigned ranks, unsigned dtype, unsigned op, un
 		for (unsigned i = 0; i < COUNT; i++)
 			put(r, dtype, i, 1);
 		local_init(&m, LOCAL_SUBMIT);
-		m.submit.seq = c[r]->seq++;
-		m.submit.count = COUNT;
-		m.submit.dtype = (uint8_t)dtype;
-		m.submit.op = (uint8_t)op;
-		m.submit.root = root;
+		m.submit.of.seq = c[r]->seq++;
+		m.submit.of.count = COUNT;
+		m.submit.of.dtype = (uint8_t)dtype;
+		m.submit.of.size = (uint8_t)rs_dtype_size(dtype);
+		m.submit.of.op = (uint8_t)op;
+		m.submit.of.root = root;
 		m.submit.send_buffer = send;
 		m.submit.recv_buffer = recv;
 		snprintf(m.submit.name, sizeof m.submit.name, "w");
@@ -75,13 +76,13 @@ static struct exchange_op *start(unsigned ranks, unsigned dtype, unsigned op, un
 /* Inspects chunk by chunk, as the exchange does, until something is found. */
 static bool look(struct exchange_op *op, struct rs_err *e)
 {
-	uint32_t chunk = FAKE_CHUNK / (uint32_t)rs_dtype_size(op->dtype);
-	size_t size = op->wide ? sizeof(float) : rs_dtype_size(op->dtype);
+	uint32_t chunk = FAKE_CHUNK / (uint32_t)rs_dtype_size(op->of.dtype);
+	size_t size = op->wide ? sizeof(float) : rs_dtype_size(op->of.dtype);
 
 	ck_assert_ptr_nonnull(op->inspect);
-	for (unsigned i = 0; i < frame_chunks(op->count, chunk); i++) {
+	for (unsigned i = 0; i < frame_chunks(op->of.count, chunk); i++) {
 		uint64_t first = (uint64_t)i * chunk;
-		uint32_t n = frame_chunk_len(op->count, chunk, i);
+		uint32_t n = frame_chunk_len(op->of.count, chunk, i);
 
 		if (op->fill)
 			op->fill(op, first, n);

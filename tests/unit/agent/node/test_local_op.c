@@ -71,11 +71,12 @@ static void submit(struct fake_client *c, unsigned send, unsigned recv, unsigned
 	union local_message m;
 
 	local_init(&m, LOCAL_SUBMIT);
-	m.submit.seq = c->seq++;
-	m.submit.count = COUNT;
-	m.submit.dtype = (uint8_t)dtype;
-	m.submit.op = (uint8_t)op;
-	m.submit.root = root;
+	m.submit.of.seq = c->seq++;
+	m.submit.of.count = COUNT;
+	m.submit.of.dtype = (uint8_t)dtype;
+	m.submit.of.size = (uint8_t)rs_dtype_size(dtype);
+	m.submit.of.op = (uint8_t)op;
+	m.submit.of.root = root;
 	m.submit.send_buffer = send;
 	m.submit.recv_buffer = recv;
 	fake_say(&fa, c, &m);
@@ -218,7 +219,7 @@ END_TEST
 
 START_TEST(names_reach_the_engine)
 {
-	static const struct local_submit named = {.dtype = RS_INT8, .name = "layer1.weight"};
+	static const struct local_submit named = {.of.dtype = RS_INT8, .name = "layer1.weight"};
 	struct fake_client *c[1];
 	struct fake_engine *en = fake_job(&fa, c, 2, 1);
 	unsigned b = fake_alloc(&fa, c[0], 100);
@@ -226,9 +227,9 @@ START_TEST(names_reach_the_engine)
 	fake_submit(&fa, c[0], b, 1, &named);
 	fake_submit(&fa, c[0], b, 1, NULL);
 	ck_assert_str_eq(en->ops[0]->name, "layer1.weight");
-	ck_assert_uint_eq(en->ops[0]->name_hash, frame_name_hash("layer1.weight"));
+	ck_assert_uint_eq(en->ops[0]->of.name_hash, frame_name_hash("layer1.weight"));
 	ck_assert_ptr_null(en->ops[1]->name);
-	ck_assert_uint_eq(en->ops[1]->name_hash, 0);
+	ck_assert_uint_eq(en->ops[1]->of.name_hash, 0);
 }
 END_TEST
 

@@ -41,8 +41,9 @@ static union local_message ring_submit(uint64_t there)
 	union local_message m;
 
 	local_init(&m, LOCAL_SUBMIT);
-	m.submit.dtype = RS_FLOAT32;
-	m.submit.count = COUNT;
+	m.submit.of.dtype = RS_FLOAT32;
+	m.submit.of.size = 4;
+	m.submit.of.count = COUNT;
 	m.submit.missing = COUNT - there;
 	m.submit.ring = RING;
 	m.submit.send_offset = m.submit.recv_offset = HEAD;
@@ -53,7 +54,7 @@ static void say_submit(unsigned r, uint64_t there)
 {
 	union local_message m = ring_submit(there);
 
-	m.submit.seq = c[r]->seq++;
+	m.submit.of.seq = c[r]->seq++;
 	fake_say(&fa, c[r], &m);
 }
 
@@ -184,10 +185,11 @@ START_TEST(partial_sums_wrap_around_with_the_ring)
 	for (unsigned r = 0; r < 2; r++)
 		fill_ones(r, RING / 2);
 	fa.cfg.job.exact_partials = exact;
-	m.submit.dtype = RS_FLOAT16;
-	m.submit.count = count;
+	m.submit.of.dtype = RS_FLOAT16;
+	m.submit.of.size = 2;
+	m.submit.of.count = count;
 	m.submit.missing = count - RING / 2;
-	m.submit.seq = 0;
+	m.submit.of.seq = 0;
 	for (unsigned r = 0; r < 2; r++)
 		fake_say(&fa, c[r], &m);
 	ck_assert_uint_le(fa.stage_most, exact ? 2 * RING : LOCAL_STAGE_MIN);

@@ -42,7 +42,7 @@ START_TEST(operations_wait_for_all_ranks_and_keep_their_order)
 	fake_submit(&fa, c[0], buffer[0], 3, NULL);
 	ck_assert_uint_eq(en->ops_n, 3);
 	for (unsigned i = 0; i < 3; i++)
-		ck_assert_uint_eq(en->ops[i]->count, i + 1);
+		ck_assert_uint_eq(en->ops[i]->of.count, i + 1);
 	fake_engine_run(&fa, en, 1); /* they may end in any order */
 	fake_engine_run(&fa, en, 0);
 	fake_engine_run(&fa, en, 0);
@@ -54,16 +54,16 @@ END_TEST
 /* Operations with the same result match; the engine gets what was asked for. */
 START_TEST(equivalent_priorities_agree)
 {
-	static const int16_t asked[][2] = {{1, 32767}, {-1, 1}, {-32768, -1}, {0, 0}};
-	struct local_submit s = {.dtype = RS_INT8};
+	static const uint8_t asked[][2] = {{1, OPERATION_AUTO - 1}, {OPERATION_AUTO, 1}, {0, 0}};
+	struct local_submit s = {.of.dtype = RS_INT8};
 
 	for (unsigned i = 0; i < sizeof asked / sizeof asked[0]; i++) {
 		for (unsigned r = 0; r < 2; r++) {
-			s.priority = asked[i][r];
+			s.of.priority = asked[i][r];
 			fake_submit(&fa, c[r], buffer[r], 8, &s);
 		}
 		ck_assert_uint_eq(en->ops_n, 1);
-		ck_assert_int_eq(en->ops[0]->priority, asked[i][0]);
+		ck_assert_int_eq(en->ops[0]->of.priority, asked[i][0]);
 		fake_engine_run(&fa, en, 0);
 	}
 }
@@ -111,54 +111,54 @@ static const struct {
 	uint64_t count_a, count_b;
 	const char *sentence;
 } differences[] = {
-    {{.dtype = RS_FLOAT32},
-     {.dtype = RS_FLOAT32},
+    {{.of.dtype = RS_FLOAT32},
+     {.of.dtype = RS_FLOAT32},
      8,
      9,
      "called an all-reduce sum of 9 float32, rank 0 (pid 101 on host) an all-reduce sum of 8 float32"},
-    {{.dtype = RS_FLOAT32},
-     {.dtype = RS_INT8},
+    {{.of.dtype = RS_FLOAT32},
+     {.of.dtype = RS_INT8},
      8,
      8,
      "called an all-reduce sum of 8 int8, rank 0 (pid 101 on host) an all-reduce sum of 8 float32"},
-    {{.dtype = RS_INT8, .op = RS_MAX},
-     {.dtype = RS_INT8, .op = RS_AVG},
+    {{.of.dtype = RS_INT8, .of.op = RS_MAX},
+     {.of.dtype = RS_INT8, .of.op = RS_AVG},
      8,
      8,
      "called an all-reduce avg of 8 int8, rank 0 (pid 101 on host) an all-reduce max of 8 int8"},
-    {{.dtype = RS_INT8},
-     {.dtype = RS_INT8, .op = FRAME_OP_BROADCAST, .root = 3},
+    {{.of.dtype = RS_INT8},
+     {.of.dtype = RS_INT8, .of.op = FRAME_OP_BROADCAST, .of.root = 3},
      8,
      8,
      "called a broadcast of 8 int8 from rank 3, rank 0 (pid 101 on host) an all-reduce sum of 8 int8"},
-    {{.dtype = RS_INT8, .op = FRAME_OP_BROADCAST, .root = 2},
-     {.dtype = RS_INT8, .op = FRAME_OP_BROADCAST, .root = 3},
+    {{.of.dtype = RS_INT8, .of.op = FRAME_OP_BROADCAST, .of.root = 2},
+     {.of.dtype = RS_INT8, .of.op = FRAME_OP_BROADCAST, .of.root = 3},
      8,
      8,
      "called a broadcast of 8 int8 from rank 3, rank 0 (pid 101 on host) a broadcast of 8 int8 from rank 2"},
-    {{.dtype = RS_INT8, .name = "weights"},
-     {.dtype = RS_INT8, .name = "bias"},
+    {{.of.dtype = RS_INT8, .name = "weights"},
+     {.of.dtype = RS_INT8, .name = "bias"},
      8,
      8,
      "calls it 'bias', rank 0 (pid 101 on host) 'weights'"},
-    {{.dtype = RS_INT8, .priority = 1},
-     {.dtype = RS_INT8},
+    {{.of.dtype = RS_INT8, .of.priority = 1},
+     {.of.dtype = RS_INT8},
      8,
      8,
      "gave it priority 0, rank 0 (pid 101 on host) priority 1"},
-    {{.dtype = RS_INT8},
-     {.dtype = RS_INT8, .priority = -1},
+    {{.of.dtype = RS_INT8},
+     {.of.dtype = RS_INT8, .of.priority = OPERATION_AUTO},
      8,
      8,
      "gave it priority 1, rank 0 (pid 101 on host) priority 0"},
-    {{.dtype = RS_INT8, .tensors = 2},
-     {.dtype = RS_INT8, .tensors = 3},
+    {{.of.dtype = RS_INT8, .of.tensors = 2},
+     {.of.dtype = RS_INT8, .of.tensors = 3},
      8,
      8,
      "called an all-reduce sum of 8 int8 (group of 3 tensors), rank 0 (pid 101 on host) an all-reduce sum of 8 int8 "
      "(group of 2 tensors)"},
-    {{.dtype = RS_INT8, .tensors = 2, .name_hash = 5},
-     {.dtype = RS_INT8, .tensors = 2, .name_hash = 6},
+    {{.of.dtype = RS_INT8, .of.tensors = 2, .of.name_hash = 5},
+     {.of.dtype = RS_INT8, .of.tensors = 2, .of.name_hash = 6},
      8,
      8,
      "gave its group of 2 tensors other counts or names than rank 0 (pid 101 on host)"},
@@ -188,25 +188,28 @@ static const struct {
 	struct local_submit s;
 	const char *sentence;
 } wrong[] = {
-    {{.seq = 1}, "SUBMIT of operation 1, expected 0"},
-    {{.dtype = RS_DTYPE_NR}, "SUBMIT with unknown dtype 10"},
-    {{.dtype = 255}, "SUBMIT with unknown dtype 255"},
-    {{.op = RS_OP_NR}, "SUBMIT with unknown op 5"},
-    {{.op = 255}, "SUBMIT with unknown op 255"},
-    {{.root = 1}, "SUBMIT with root 1 in a world of 4"},
-    {{.op = FRAME_OP_BROADCAST, .root = 4}, "SUBMIT with root 4 in a world of 4"},
-    {{.count = 1, .send_buffer = 1}, "SUBMIT names shared buffer 1, which does not exist"},
-    {{.count = 1, .recv_buffer = UINT32_MAX}, "SUBMIT names shared buffer 4294967295, which does not exist"},
-    {{.count = 8193}, "SUBMIT names 8193 bytes at offset 0 of shared buffer 0, which has 8192"},
-    {{.count = 2, .send_offset = 8191, .recv_offset = 8191},
+    {{.of.seq = 1}, "SUBMIT of operation 1, expected 0"},
+    {{.of.dtype = RS_DTYPE_NR}, "SUBMIT with unknown dtype 10 of 0 bytes"},
+    {{.of.dtype = 255}, "SUBMIT with unknown dtype 255 of 0 bytes"},
+    {{.of.size = 8}, "SUBMIT with unknown dtype 0 of 8 bytes"},
+    {{.of.op = RS_OP_NR}, "SUBMIT with unknown op 5"},
+    {{.of.op = 255}, "SUBMIT with unknown op 255"},
+    {{.of.root = 1}, "SUBMIT with root 1 in a world of 4"},
+    {{.of.op = FRAME_OP_BROADCAST, .of.root = 4}, "SUBMIT with root 4 in a world of 4"},
+    {{.of.count = 1, .send_buffer = 1}, "SUBMIT names shared buffer 1, which does not exist"},
+    {{.of.count = 1, .recv_buffer = UINT32_MAX}, "SUBMIT names shared buffer 4294967295, which does not exist"},
+    {{.of.count = 8193}, "SUBMIT names 8193 bytes at offset 0 of shared buffer 0, which has 8192"},
+    {{.of.count = 2, .send_offset = 8191, .recv_offset = 8191},
      "SUBMIT names 2 bytes at offset 8191 of shared buffer 0, which has 8192"},
-    {{.count = 2, .recv_offset = UINT64_MAX},
+    {{.of.count = 2, .recv_offset = UINT64_MAX},
      "SUBMIT names 2 bytes at offset 18446744073709551615 of shared buffer 0, which has 8192"},
-    {{.count = UINT64_MAX}, "SUBMIT names 18446744073709551615 bytes at offset 0 of shared buffer 0, which has 8192"},
-    {{.count = UINT64_MAX / 4 + 1, .dtype = RS_FLOAT32}, "SUBMIT of 4611686018427387904 elements"},
-    {{.count = 2, .recv_offset = 1}, "SUBMIT whose send and recv overlap"},
-    {{.count = 100, .send_offset = 99}, "SUBMIT whose send and recv overlap"},
-    {{.count = 2, .recv_offset = 2, .op = FRAME_OP_BROADCAST}, "SUBMIT of a broadcast whose send and recv differ"},
+    {{.of.count = UINT64_MAX},
+     "SUBMIT names 18446744073709551615 bytes at offset 0 of shared buffer 0, which has 8192"},
+    {{.of.count = UINT64_MAX / 4 + 1, .of.dtype = RS_FLOAT32}, "SUBMIT of 4611686018427387904 elements"},
+    {{.of.count = 2, .recv_offset = 1}, "SUBMIT whose send and recv overlap"},
+    {{.of.count = 100, .send_offset = 99}, "SUBMIT whose send and recv overlap"},
+    {{.of.count = 2, .recv_offset = 2, .of.op = FRAME_OP_BROADCAST},
+     "SUBMIT of a broadcast whose send and recv differ"},
 };
 
 START_TEST(invalid_messages_are_refused)
@@ -216,6 +219,8 @@ START_TEST(invalid_messages_are_refused)
 
 	local_init(&m, LOCAL_SUBMIT);
 	m.submit = wrong[_i].s;
+	if (m.submit.of.size == 0)
+		m.submit.of.size = (uint8_t)rs_dtype_size(m.submit.of.dtype);
 	m.submit.head.version = LOCAL_VERSION;
 	m.submit.head.type = LOCAL_SUBMIT;
 	m.submit.head.bytes = sizeof m.submit;
@@ -233,10 +238,10 @@ END_TEST
 START_TEST(messages_at_their_limits_are_accepted)
 {
 	static const struct local_submit good[] = {
-	    {.count = 8192},
-	    {.count = 1, .send_offset = 8191, .recv_offset = 8190},
-	    {.count = 4096, .send_offset = 4096},
-	    {.count = 0, .send_buffer = 99, .recv_buffer = 77, .send_offset = UINT64_MAX},
+	    {.of.count = 8192},
+	    {.of.count = 1, .send_offset = 8191, .recv_offset = 8190},
+	    {.of.count = 4096, .send_offset = 4096},
+	    {.of.count = 0, .send_buffer = 99, .recv_buffer = 77, .send_offset = UINT64_MAX},
 	};
 	union local_message m;
 
@@ -245,7 +250,8 @@ START_TEST(messages_at_their_limits_are_accepted)
 			local_init(&m, LOCAL_SUBMIT);
 			m.submit = good[i];
 			m.submit.head = (struct local_head){LOCAL_VERSION, LOCAL_SUBMIT, sizeof m.submit};
-			m.submit.seq = i;
+			m.submit.of.seq = i;
+			m.submit.of.size = 1;
 			fake_say(&fa, c[r], &m);
 			ck_assert_str_eq(c[r]->sentence, "");
 		}
@@ -358,7 +364,7 @@ END_TEST
 
 START_TEST(partial_sums_are_bounded)
 {
-	static const struct local_submit half = {.dtype = RS_FLOAT16};
+	static const struct local_submit half = {.of.dtype = RS_FLOAT16};
 	struct fake_client *big[2];
 	struct fake_engine *e;
 	unsigned b[2];
@@ -391,7 +397,7 @@ END_TEST
 
 START_TEST(no_memory_for_partial_sums)
 {
-	static const struct local_submit half = {.dtype = RS_BFLOAT16};
+	static const struct local_submit half = {.of.dtype = RS_BFLOAT16};
 
 	fa.no_memory = true;
 	for (unsigned r = 0; r < 2; r++)

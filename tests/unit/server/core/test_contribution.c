@@ -52,7 +52,7 @@ START_TEST(priorities_overtake_each_other)
 	for (unsigned i = 0; i < 5; i++)
 		for (unsigned r = 0; r < 2; r++) {
 			f = fw_data(&fw, RS_SUM, RS_FLOAT32, sent[i].seq, 16, 0);
-			f.priority = sent[i].priority;
+			f.of.priority = sent[i].priority;
 			fw_contribute(&fw, r, f);
 			fw_feed_all(&fw, 33);
 			if (r == 1) {
@@ -61,7 +61,7 @@ START_TEST(priorities_overtake_each_other)
 			}
 		}
 	f = fw_data(&fw, RS_SUM, RS_FLOAT32, 1, 16, 0);
-	f.priority = 1;
+	f.of.priority = 1;
 	fw_contribute(&fw, 0, f);
 	fw_feed_all(&fw, 33);
 	fw_expect_end(&fw, RS_EPROTO, "rank 0 (host-0) sent chunk 0 of operation 1 out of order or twice",
@@ -97,13 +97,13 @@ START_TEST(each_priority_has_a_reserve)
 	fw_running(&fw, &(struct fw_options){.world = 2, .window = window, .priorities = 3});
 	for (unsigned i = 0; i < window + 2 * reserve; i++) {
 		f = fw_data(&fw, RS_SUM, RS_FLOAT32, seq++, 1, 0);
-		f.priority = i < window ? 1 : i < window + reserve ? 2 : 0;
+		f.of.priority = i < window ? 1 : i < window + reserve ? 2 : 0;
 		fw_contribute(&fw, 1, f);
 	}
 	fw_feed_all(&fw, 100);
 	ck_assert_uint_eq(fw.failed, 0);
 	ck_assert_uint_eq(fw.slots_seen_max, window + 2 * reserve);
-	f.seq = seq;
+	f.of.seq = seq;
 	fw_contribute(&fw, 1, f);
 	fw_feed_all(&fw, 100);
 	fw_expect_end(&fw, RS_EPROTO, "rank 1 (host-1) has more than", "chunks without a result");
@@ -120,12 +120,12 @@ START_TEST(urgent_chunks_may_overtake_a_chunk_in_the_window)
 	fw_running(&fw, &(struct fw_options){.world = 2, .window = 2, .priorities = 2});
 	for (unsigned i = 0; i < 3; i++) {
 		f = fw_data(&fw, RS_SUM, RS_FLOAT32, i, 1, 0);
-		f.priority = priorities[i];
+		f.of.priority = priorities[i];
 		fw_contribute(&fw, 1, f);
 	}
 	fw_feed_all(&fw, 100);
 	ck_assert_uint_eq(fw.failed, 0);
-	f.seq = 3;
+	f.of.seq = 3;
 	fw_contribute(&fw, 1, f);
 	fw_feed_all(&fw, 100);
 	fw_expect_end(&fw, RS_EPROTO, "rank 1 (host-1) has more than 2", "chunks without a result");
@@ -166,7 +166,7 @@ START_TEST(full_windows_of_different_priorities_progress)
 	for (unsigned p = 0; p < 2; p++)
 		for (unsigned i = 0; i < WINDOW; i++) {
 			f[p][i] = fw_data(&fw, RS_SUM, RS_FLOAT32, p * WINDOW + i, 16, 0);
-			f[p][i].priority = (uint8_t)p;
+			f[p][i].of.priority = (uint8_t)p;
 			fw_contribute(&fw, !p, f[p][i]);
 		}
 	fw_feed_all(&fw, 100);

@@ -59,7 +59,7 @@ START_TEST(a_lane)
 	expect_found(slot->unsent, 1, lane_check(fw.lane), "unsent results than the queues");
 	expect_found(slot->waiting, true, lane_check(fw.lane), "no earlier chunk is fetched");
 	expect_found(slot->fetching, true, lane_check(fw.lane), "`fetching` differs");
-	expect_found(slot->header.priority, 1, lane_check(fw.lane), "another priority");
+	expect_found(slot->header.of.priority, 1, lane_check(fw.lane), "another priority");
 	expect_found(slot->header.chunk, 9, lane_check(fw.lane), "wrong chain");
 
 	expect_found(st->attached, 1, lane_check(fw.lane), "`attached`");
@@ -136,8 +136,8 @@ START_TEST(an_exchange)
 	expect_found(s->tail, s->head + l->window.most + 1, exchange_check_state(e), "in flight than the window");
 	expect_found(s->chunk, s->chunk + 1, exchange_check_state(e), "chunk of another link");
 	expect_found(s->own_at, l->own_n, exchange_check_state(e), "behind its operation");
-	expect_found(s->ring[s->head & s->mask].head.seq, 7, exchange_check_state(e), "another operation");
-	expect_found(s->ring[s->head & s->mask].head.priority, !e->first->stream, exchange_check_state(e),
+	expect_found(s->ring[s->head & s->mask].head.of.seq, 7, exchange_check_state(e), "another operation");
+	expect_found(s->ring[s->head & s->mask].head.of.priority, !e->first->stream, exchange_check_state(e),
 		     "stream of another priority");
 	expect_found(s->ring[s->head & s->mask].position, 1000, exchange_check_state(e), "out of order");
 	expect_found(l->chunks_in_flight, 0, exchange_check_state(e), "other chunks in flight");
@@ -176,7 +176,7 @@ START_TEST(retained_results)
 		k++;
 	expect_found(k->tag, k->tag + 1, exchange_check_state(f.x), "entry of another position");
 	expect_found(k->tag, k->tag + 1000 * f.x->retain.size, exchange_check_state(f.x), "never seen");
-	expect_found(k->of.priority, 9, exchange_check_state(f.x), "another priority than its entry");
+	expect_found(k->head.of.priority, 9, exchange_check_state(f.x), "another priority than its entry");
 	reducers_close(&f);
 	free(x);
 }
@@ -209,7 +209,7 @@ START_TEST(a_hub)
 	expect_found(j->members[0].in_flight, h->ops + 1, local_hub_check(h), "more operations in flight");
 	expect_found(j->members[1].next_seq, 99, local_hub_check(h), "does not know");
 	expect_found(j->matched, j->newest + 1, local_hub_check(h), "than the ring holds");
-	expect_found(op->spec.seq, 5, local_hub_check(h), "not in its place");
+	expect_found(op->spec.of.seq, 5, local_hub_check(h), "not in its place");
 	expect_found(op->parts_n, 2, local_hub_check(h), "all or none");
 	expect_found(j->state, JOB_GATHERING, local_hub_check(h), "engine in a state that has none");
 	expect_found(j->stages.idle_bytes, SIZE_MAX / 2, local_hub_check(h), "idle stages");

@@ -12,7 +12,7 @@ enum { PIECES_N = sizeof pieces / sizeof pieces[0] };
 
 static void expect_all_results(struct fw_world *fw, unsigned rank, struct frame f, uint64_t processes)
 {
-	for (f.chunk = 0; f.chunk < frame_chunks(f.count, f.chunk_elems); f.chunk++)
+	for (f.chunk = 0; f.chunk < frame_chunks(f.of.count, f.chunk_elems); f.chunk++)
 		fw_expect_result(fw, rank, f, processes);
 }
 
@@ -27,7 +27,7 @@ static void reduce_once(const struct fw_options *opt, unsigned op, unsigned dtyp
 
 	fw_running(&fw, opt);
 	f = fw_data(&fw, op, dtype, 3, 0, 0);
-	f.count = 2 * f.chunk_elems + f.chunk_elems / 2;
+	f.of.count = 2 * f.chunk_elems + f.chunk_elems / 2;
 	for (unsigned r = 0; r < opt->world; r++) {
 		f.flags = wide == WIDE || (wide == MIXED && r % 2) ? FRAME_WIDE : 0;
 		fw_contribute_all(&fw, r, f);

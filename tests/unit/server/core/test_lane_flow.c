@@ -57,7 +57,7 @@ static struct frame traffic_frame(const struct fw_world *fw, uint64_t chunk)
 	uint64_t seq = chunk / CHUNKS_OF_AN_OP;
 	struct frame f = fw_data(fw, (unsigned)(seq % 2 ? RS_SUM : RS_AVG), dtypes[seq % 5], seq, 0, 0);
 
-	f.count = 2 * f.chunk_elems + 3;
+	f.of.count = 2 * f.chunk_elems + 3;
 	f.chunk = (uint32_t)(chunk % CHUNKS_OF_AN_OP);
 	f.ack = seq ? seq - 1 : 0;
 	return f;
@@ -123,9 +123,9 @@ static struct frame stream_frame(const struct fw_world *fw, uint64_t n, unsigned
 	uint64_t seq = n / CHUNKS_OF_AN_OP * PRIORITIES + p;
 	struct frame f = fw_data(fw, RS_SUM, seq % 2 ? RS_FLOAT16 : RS_INT32, seq, 0, 0);
 
-	f.count = 2 * f.chunk_elems + 3;
+	f.of.count = 2 * f.chunk_elems + 3;
 	f.chunk = (uint32_t)(n % CHUNKS_OF_AN_OP);
-	f.priority = (uint8_t)p;
+	f.of.priority = (uint8_t)p;
 	return f;
 }
 
@@ -146,10 +146,10 @@ static void streams_take(struct streams *t, unsigned r)
 
 	while (in->len - in->off >= FRAME_HEADER) {
 		must(frame_decode(in->at + in->off, &f, &e) == RS_OK);
-		must(f.priority < PRIORITIES);
+		must(f.of.priority < PRIORITIES);
 		if (in->len - in->off < FRAME_HEADER + f.payload_len)
 			return;
-		fw_expect_result(&t->fw, r, stream_frame(&t->fw, t->got[r][f.priority]++, f.priority),
+		fw_expect_result(&t->fw, r, stream_frame(&t->fw, t->got[r][f.of.priority]++, f.of.priority),
 				 t->fw.params.world_size);
 	}
 }
@@ -269,7 +269,7 @@ END_TEST
 /* Sends PING of a rank. count: as in the PING that it answers. */
 static void answer(struct fw_world *fw, unsigned rank, uint64_t count)
 {
-	fw_send(fw, rank, (struct frame){.type = FRAME_PING, .generation = FAKE_GENERATION, .count = count}, NULL);
+	fw_send(fw, rank, (struct frame){.type = FRAME_PING, .generation = FAKE_GENERATION, .of.count = count}, NULL);
 	fw_feed_all(fw, SIZE_MAX);
 }
 
@@ -281,8 +281,8 @@ static uint64_t question_for(struct fw_world *fw, unsigned rank)
 	fw_flush(fw);
 	do
 		f = fw_expect(fw, rank, FRAME_PING);
-	while (!f.count);
-	return f.count;
+	while (!f.of.count);
+	return f.of.count;
 }
 
 /* _i: before START, after it. */

@@ -32,7 +32,7 @@ START_TEST(data_and_have_complete_a_chunk)
 			if (!fw_take(&fw, r, &asked, &payload))
 				continue;
 			ck_assert_uint_eq(asked.type, FRAME_FETCH);
-			ck_assert(asked.seq == f.seq && asked.chunk == f.chunk && asked.payload_len == 0);
+			ck_assert(asked.of.seq == f.of.seq && asked.chunk == f.chunk && asked.payload_len == 0);
 			ck_assert(have >> r & 1);
 			ck_assert_uint_eq(from, UINT32_MAX); /* one is enough */
 			from = r;
@@ -166,7 +166,7 @@ START_TEST(priorities_do_not_wait_for_each_others_answers)
 	lv_agree(&fw, lv_of(0, 1, 0));
 	slow = fw_data(&fw, RS_SUM, RS_INT32, 3, 16, 0);
 	urgent = fw_data(&fw, RS_SUM, RS_INT32, 4, 16, 0);
-	urgent.priority = 1;
+	urgent.of.priority = 1;
 	fw_contribute(&fw, 0, slow);
 	fw_have(&fw, 1, slow);
 	for (unsigned r = 0; r < 2; r++)
@@ -303,8 +303,8 @@ START_TEST(wrong_have_frames)
 		fw_have(&fw, 1, f);
 	f.type = FRAME_HAVE;
 	f.flags = haves[_i].flags;
-	f.dtype = haves[_i].dtype;
-	f.seq = haves[_i].seq;
+	f.of.dtype = haves[_i].dtype;
+	f.of.seq = haves[_i].seq;
 	f.payload_len = haves[_i].payload_len;
 	fw_send(&fw, 1, f, "abcd");
 	fw_feed_all(&fw, SIZE_MAX);
@@ -333,19 +333,19 @@ START_TEST(settle_waits_for_all_ranks)
 	say_done(&fw, 0, FRAME_SETTLE, 7);
 	fw_expect_nothing(&fw, 0);
 	if (_i)
-		ck_assert_uint_eq(fw_expect(&fw, 1, FRAME_PING).count, 2);
+		ck_assert_uint_eq(fw_expect(&fw, 1, FRAME_PING).of.count, 2);
 	f = fw_expect(&fw, 1, FRAME_PING);
-	ck_assert(f.count == 1 && f.ack == 0);
+	ck_assert(f.of.count == 1 && f.ack == 0);
 	fw_expect_nothing(&fw, 2); /* it has sent it already */
 	say_done(&fw, 1, FRAME_PING, 6);
 	fw_expect_nothing(&fw, 0);
 	say_done(&fw, 1, FRAME_PING, 7);
 	f = fw_expect(&fw, 0, FRAME_PING);
-	ck_assert(f.count == 0 && f.ack == 7);
+	ck_assert(f.of.count == 0 && f.ack == 7);
 	/* a rank that asks later gets its answer at once */
 	say_done(&fw, 1, FRAME_SETTLE, 7);
 	f = fw_expect(&fw, 1, FRAME_PING);
-	ck_assert(f.count == 0 && f.ack == 7);
+	ck_assert(f.of.count == 0 && f.ack == 7);
 	for (unsigned r = 0; r < 3; r++)
 		fw_expect_nothing(&fw, r);
 	fw_close(&fw);
@@ -443,7 +443,7 @@ START_TEST(departure_without_kept)
 	lv_running(&fw, (struct fw_options){.world = 3});
 	lv_agree(&fw, lv_of(0, 1, 0));
 	f = fw_data(&fw, RS_SUM, RS_INT32, 3, 16, 1); /* the chunk number selects the first rank to ask */
-	f.count = 32;
+	f.of.count = 32;
 	fw_contribute(&fw, 0, f);
 	fw_have(&fw, 1, f);
 	if (_i == 0)

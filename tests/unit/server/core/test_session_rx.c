@@ -58,13 +58,13 @@ START_TEST(ranks_that_disagree_are_both_named)
 
 	fw_running(&fw, &(struct fw_options){.world = 3});
 	f = g = fw_data(&fw, RS_SUM, RS_FLOAT32, 4, 20, 0);
-	f.name_hash = 7;
-	g.dtype = (uint8_t)disagreements[_i].dtype;
-	g.op = (uint8_t)disagreements[_i].op;
-	g.count = disagreements[_i].count;
-	g.name_hash = disagreements[_i].name_hash;
-	f.tensors = disagreements[_i].tensors[0];
-	g.tensors = disagreements[_i].tensors[1];
+	f.of.name_hash = 7;
+	g.of.dtype = (uint8_t)disagreements[_i].dtype;
+	g.of.op = (uint8_t)disagreements[_i].op;
+	g.of.count = disagreements[_i].count;
+	g.of.name_hash = disagreements[_i].name_hash;
+	f.of.tensors = disagreements[_i].tensors[0];
+	g.of.tensors = disagreements[_i].tensors[1];
 	fw_contribute(&fw, 0, f);
 	fw_feed_all(&fw, 50);
 	fw_contribute(&fw, 1, g);
@@ -88,7 +88,7 @@ START_TEST(ranks_that_disagree_about_a_priority_are_both_named)
 
 		for (unsigned urgent = 2; urgent-- > 0;) {
 			f = fw_data(&fw, RS_SUM, RS_FLOAT32, urgent ^ r ^ 1, 20, 0);
-			f.priority = (uint8_t)urgent;
+			f.of.priority = (uint8_t)urgent;
 			fw_contribute(&fw, r, f);
 		}
 		fw_feed_all(&fw, 50);
@@ -119,7 +119,7 @@ START_TEST(a_broadcast_needs_one_root)
 }
 END_TEST
 
-/* Rank 2 names another root; a rank that names none (tensors 0) agrees with each. */
+/* Rank 2 names another root; a rank that names none agrees with each. */
 START_TEST(ranks_name_the_root_of_a_broadcast)
 {
 	struct fw_world fw;
@@ -129,7 +129,7 @@ START_TEST(ranks_name_the_root_of_a_broadcast)
 	f = fw_data(&fw, FRAME_OP_BROADCAST, RS_FLOAT32, 0, 20, 0);
 	for (unsigned r = 0; r < 3; r++) {
 		f.flags = r == 0 ? FRAME_ROOT : 0;
-		f.tensors = r == 0 ? 1 : r == 1 ? 0 : 2;
+		f.of.root = r == 0 ? 0 : r == 1 ? OPERATION_ANY_ROOT : 1;
 		fw_contribute(&fw, r, f);
 		fw_feed_all(&fw, 30);
 	}
@@ -179,16 +179,16 @@ static struct frame spoiled(struct frame f, enum field field, uint32_t value)
 {
 	switch (field) {
 	case DTYPE:
-		f.dtype = (uint8_t)value;
+		f.of.dtype = (uint8_t)value;
 		break;
 	case OP:
-		f.op = (uint8_t)value;
+		f.of.op = (uint8_t)value;
 		break;
 	case FLAGS:
 		f.flags = (uint8_t)value;
 		break;
 	case PRIORITY:
-		f.priority = (uint8_t)value;
+		f.of.priority = (uint8_t)value;
 		break;
 	case CHUNK:
 		f.chunk = value;
@@ -522,7 +522,8 @@ START_TEST(random_frames_are_harmless)
 
 			f.type = fw_random(&fw, 20) ? FRAME_DATA : types[fw_random(&fw, sizeof types)];
 			f.ack = fw_random(&fw, 5);
-			f.priority = (uint8_t)(fw_random(&fw, 8) ? f.seq % fw.params.priorities : fw_random(&fw, 5));
+			f.of.priority =
+			    (uint8_t)(fw_random(&fw, 8) ? f.of.seq % fw.params.priorities : fw_random(&fw, 5));
 			f.flags = fw_random(&fw, 8) ? 0 : (uint8_t)fw_random(&fw, 8);
 			if (fw_random(&fw, 3))
 				fw_contribute(&fw, rank, f);

@@ -95,7 +95,7 @@ static struct frame queue_urgent_behind(struct fw_world *fw, size_t taken)
 	fw_feed_all(fw, 100);
 	fw_grant(fw, 0, taken);
 	f = fw_data(fw, RS_SUM, RS_FLOAT32, 3, 16, 0);
-	f.priority = 1;
+	f.of.priority = 1;
 	for (unsigned r = 0; r < 2; r++)
 		fw_contribute(fw, r, f);
 	fw_feed_all(fw, 100);
@@ -158,7 +158,7 @@ START_TEST(only_offered_results_count_as_sent)
 	n = session_send_target(fw.w[0].session, iov, SESSION_IOV);
 	ck_assert_uint_eq(n, 4);
 	urgent = fw_data(&fw, RS_SUM, RS_FLOAT32, 2, 16, 0);
-	urgent.priority = 1;
+	urgent.of.priority = 1;
 	for (unsigned r = 0; r < 2; r++)
 		fw_contribute(&fw, r, urgent);
 	fw_feed_all(&fw, 100);

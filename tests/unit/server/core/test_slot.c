@@ -24,12 +24,13 @@ static void open_slot(struct fixture *fx, unsigned op, unsigned dtype)
 	fx->s = (struct slot){
 	    .header = {.type = FRAME_DATA,
 		       .flags = FRAME_CHECKED,
-		       .dtype = (uint8_t)dtype,
-		       .op = (uint8_t)op,
-		       .seq = 11,
-		       .count = ELEMS,
+		       .of.dtype = (uint8_t)dtype,
+		       .of.size = (uint8_t)rs_dtype_size(dtype),
+		       .of.op = (uint8_t)op,
+		       .of.seq = 11,
+		       .of.count = ELEMS,
 		       .chunk_elems = ELEMS,
-		       .name_hash = 5,
+		       .of.name_hash = 5,
 		       .generation = 3,
 		       .ack = 2,
 		       .payload_len = 1},
@@ -61,8 +62,8 @@ static void expect_result(struct fixture *fx, uint64_t processes)
 	struct slot *s = &fx->s;
 
 	for (uint32_t i = 0; i < ELEMS; i++)
-		oracle_result(want, i, s->header.dtype, s->header.op, WORLD, processes, 0, i);
-	ck_assert_uint_eq(s->result_len, ELEMS * rs_dtype_size(s->header.dtype));
+		oracle_result(want, i, s->header.of.dtype, s->header.of.op, WORLD, processes, 0, i);
+	ck_assert_uint_eq(s->result_len, ELEMS * rs_dtype_size(s->header.of.dtype));
 	ck_assert_mem_eq(s->acc, want, s->result_len);
 }
 
@@ -176,15 +177,15 @@ START_TEST(headers_of_the_result)
 	ck_assert_uint_eq(f.flags, checksum ? FRAME_CHECKED : 0);
 	ck_assert_uint_eq(f.payload_sum, checksum ? frame_checksum(fx.s.acc, ELEMS * 4) : 0);
 	ck_assert_uint_eq(f.payload_len, ELEMS * 4);
-	ck_assert_uint_eq(f.seq, 11);
-	ck_assert_uint_eq(f.count, ELEMS);
+	ck_assert_uint_eq(f.of.seq, 11);
+	ck_assert_uint_eq(f.of.count, ELEMS);
 	ck_assert_uint_eq(f.ack, 77);
 	ck_assert_uint_eq(f.generation, 3);
 	ck_assert_uint_eq(root.type, FRAME_RESULT);
 	ck_assert_uint_eq(root.flags, 0);
 	ck_assert_uint_eq(root.payload_len, 0);
 	ck_assert_uint_eq(root.payload_sum, 0);
-	ck_assert_uint_eq(root.seq, 11);
+	ck_assert_uint_eq(root.of.seq, 11);
 	close_slot(&fx);
 }
 END_TEST

@@ -142,7 +142,7 @@ START_TEST(a_rank_ahead_in_one_priority_is_only_late)
 	fw_contribute(&fw, 0, fw_data(&fw, RS_SUM, RS_FLOAT32, 0, 16, 0));
 	for (uint64_t seq = 1; seq < 3; seq++) {
 		f = fw_data(&fw, RS_SUM, RS_FLOAT32, seq, 16, 0);
-		f.priority = 1;
+		f.of.priority = 1;
 		fw_contribute(&fw, 1, f);
 	}
 	fw_feed_all(&fw, 50);
@@ -208,14 +208,14 @@ START_TEST(late_names_the_oldest_operation)
 	for (uint64_t seq = 3; seq > 0; seq--) {
 		struct frame f = fw_data(&fw, RS_SUM, RS_FLOAT32, seq, 16, 0);
 
-		f.priority = (uint8_t)(3 - seq); /* operations of one priority are in order */
+		f.of.priority = (uint8_t)(3 - seq); /* operations of one priority are in order */
 		fw_contribute(&fw, 0, f);
 	}
 	fw_feed_all(&fw, 1000);
 	pass(&fw, 1100);
 	ck_assert_uint_eq(expect_late(&fw, 0).seq, 1);
 	/* also if it arrives last, long after the others began to wait */
-	oldest.priority = 3;
+	oldest.of.priority = 3;
 	fw_contribute(&fw, 0, oldest);
 	fw_feed_all(&fw, 1000);
 	pass(&fw, 1100);

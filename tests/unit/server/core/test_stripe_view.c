@@ -308,7 +308,7 @@ START_TEST(contributions_of_the_previous_view_do_not_count)
 
 	lv_running(&fw, (struct fw_options){.world = 3, .deterministic = _i & 1, .checksum = _i & 2});
 	f = fw_data(&fw, RS_SUM, RS_FLOAT32, 5, 16, 0);
-	for (f.seq = 5; f.seq < 9; f.seq++) { /* the window is full */
+	for (f.of.seq = 5; f.of.seq < 9; f.of.seq++) { /* the window is full */
 		fw_contribute(&fw, 0, f);
 		fw_contribute(&fw, 2, f);
 	}
@@ -318,12 +318,12 @@ START_TEST(contributions_of_the_previous_view_do_not_count)
 	ck_assert_uint_eq(fw_slots_alive(&fw), 0);
 	/* it is empty again; an earlier operation may arrive, since its chunk was on a lost reducer */
 	for (unsigned r = 0; r < 3; r++)
-		for (f.seq = 4; f.seq < 8; f.seq++)
+		for (f.of.seq = 4; f.of.seq < 8; f.of.seq++)
 			fw_contribute(&fw, r, f);
 	fw_feed_all(&fw, SIZE_MAX);
 	ck_assert_uint_eq(fw.failed, 0);
 	for (unsigned r = 0; r < 3; r++)
-		for (f.seq = 4; f.seq < 8; f.seq++)
+		for (f.of.seq = 4; f.of.seq < 8; f.of.seq++)
 			fw_expect_result(&fw, r, f, 3);
 	fw_close(&fw);
 }

@@ -325,12 +325,14 @@ static const struct {
 
 START_TEST(operations_beyond_the_protocol_are_refused)
 {
-	struct exchange_op op = {.count = sizes[_i].count, .dtype = (uint8_t)sizes[_i].dtype};
+	struct exchange_op op = {.of = {.count = sizes[_i].count,
+					.dtype = (uint8_t)sizes[_i].dtype,
+					.size = (uint8_t)rs_dtype_size(sizes[_i].dtype)}};
 	struct reducers f;
 	struct rs_err e = {0};
 
 	reducers_open(&f, two, 2, 1000);
-	ck_assert_int_eq(exchange_check(f.cfg.sharding.chunk_bytes, &op, &e), sizes[_i].rc);
+	ck_assert_int_eq(exchange_check(f.cfg.sharding.chunk_bytes, &op.of, &e), sizes[_i].rc);
 	if (sizes[_i].rc) {
 		ck_assert_int_eq(exchange_submit(f.x, &op, f.now_ms, &e), RS_EINVAL);
 		reducers_expect_error(&e, RS_EINVAL, "more than 2^32 - 1 chunks of 1024 bytes");
@@ -343,7 +345,7 @@ END_TEST
 
 static const struct {
 	const char *yaml;
-	int asked;
+	uint8_t asked;
 	uint64_t bytes;
 	unsigned want;
 } priorities[] = {
@@ -351,28 +353,27 @@ static const struct {
     {"", 0, UINT64_MAX, 0},
     {"", 1, UINT64_MAX, 1},
     {"", 2, 1, 1},
-    {"", INT_MAX, 1, 1},
-    {"", -1, 0, 1},
-    {"", -1, 64 << 10, 1},
-    {"", -1, (64 << 10) + 1, 0},
-    {"", -1, UINT64_MAX, 0},
-    {"", INT_MIN, 1, 1},
+    {"", OPERATION_AUTO - 1, 1, 1},
+    {"", OPERATION_AUTO, 0, 1},
+    {"", OPERATION_AUTO, 64 << 10, 1},
+    {"", OPERATION_AUTO, (64 << 10) + 1, 0},
+    {"", OPERATION_AUTO, UINT64_MAX, 0},
     {"sharding: {priorities: 1}\n", 5, 1, 0},
-    {"sharding: {priorities: 1}\n", -1, 1, 0},
-    {"sharding: {priorities: 4}\n", -1, 1, 3},
+    {"sharding: {priorities: 1}\n", OPERATION_AUTO, 1, 0},
+    {"sharding: {priorities: 4}\n", OPERATION_AUTO, 1, 3},
     {"sharding: {priorities: 4}\n", 2, 1, 2},
     {"sharding: {priorities: 4}\n", 4, 1, 3},
 };
 
 START_TEST(a_priority_follows_from_what_ranks_share)
 {
+	const struct operation of = {.count = priorities[_i].bytes, .size = 1, .priority = priorities[_i].asked};
 	const char *yaml = priorities[_i].yaml;
 	struct rs_config cfg;
 	struct rs_err e;
 
 	ck_assert_int_eq(rs_config_parse(&cfg, "test", yaml, strlen(yaml), &e), 0);
-	ck_assert_uint_eq(exchange_priority(cfg.sharding.priorities, priorities[_i].asked, priorities[_i].bytes),
-			  priorities[_i].want);
+	ck_assert_uint_eq(exchange_priority(cfg.sharding.priorities, &of), priorities[_i].want);
 	rs_config_close(&cfg);
 }
 END_TEST

@@ -49,7 +49,7 @@ START_TEST(a_ping_with_a_count_is_answered_at_once)
 	reducers_pump(&f);
 	ck_assert_uint_eq(f.l[1].pings, 0);
 	for (unsigned i = 0; i < 3; i++) {
-		ping.count = counts[i];
+		ping.of.count = counts[i];
 		reducers_say(&f, 1, &ping, NULL);
 		reducers_pump(&f);
 		ck_assert_uint_eq(f.l[1].pings, 1 + i);
@@ -396,7 +396,7 @@ START_TEST(a_late_group_is_named_by_its_size)
 	f.answer = false;
 	reducers_pump(&f);
 	reducers_submit(&f, &a, 256, NULL);
-	a.op.tensors = 200;
+	a.op.of.tensors = 200;
 	reducers_advance(&f, 3000);
 	reducers_expect_end(&f, RS_EPEER, "all-reduce 0 (group of 200 tensors) of 256 float32 was not done within 3 s");
 	reducers_close(&f);

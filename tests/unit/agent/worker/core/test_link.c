@@ -50,9 +50,9 @@ START_TEST(chunks_go_to_the_reducer_of_their_shard)
 			unsigned link = link_of(&f, (i + q) % 11);
 			const struct frame *d = &f.l[link].data[at[link]++];
 
-			ck_assert_uint_eq(d->seq, q);
+			ck_assert_uint_eq(d->of.seq, q);
 			ck_assert_uint_eq(d->chunk, i);
-			ck_assert_uint_eq(d->count, counts[q]);
+			ck_assert_uint_eq(d->of.count, counts[q]);
 			ck_assert_uint_eq(d->chunk_elems, 256);
 		}
 		ck_assert_int_eq(ops[q].done, 1);
@@ -147,9 +147,9 @@ START_TEST(random_schedules)
 		ops_submit(&f, &ops[q],
 			   (struct exchange_op){.send = x[q],
 						.recv = x[q],
-						.count = count,
-						.dtype = RS_FLOAT32,
-						.priority = (int)(f.random % 4) - 1});
+						.of.count = count,
+						.of.dtype = RS_FLOAT32,
+						.of.priority = (int)(f.random % 4) - 1});
 		for (unsigned i = 0; i < q % 7; i++)
 			reducers_step(&f, i % f.links_n);
 	}
@@ -157,7 +157,7 @@ START_TEST(random_schedules)
 	for (unsigned q = 0; q < OPS; q++) {
 		ck_assert_msg(ops[q].done == 1 && ops[q].err.code == 0, "seed %d, operation %u: %s", _i, q,
 			      ops[q].err.msg);
-		ops_expect_tripled(x[q], ops[q].op.count);
+		ops_expect_tripled(x[q], ops[q].op.of.count);
 		free(x[q]);
 	}
 	reducers_close(&f);
@@ -248,8 +248,8 @@ START_TEST(only_filled_data_is_sent)
 	ops_submit(&f, &o,
 		   (struct exchange_op){.send = x,
 					.recv = y,
-					.count = 1100,
-					.dtype = RS_FLOAT32,
+					.of.count = 1100,
+					.of.dtype = RS_FLOAT32,
 					.ready = &ready,
 					.send_ring = 2048,
 					.recv_ring = 2048});
@@ -310,10 +310,13 @@ START_TEST(broadcasts)
 
 	memset(x, 0xaa, sizeof x);
 	reducers_open(&f, _i / 2 ? checked : one_lane, 2, 1000);
-	ops_submit(
-	    &f, &o,
-	    (struct exchange_op){
-		.send = x, .recv = x, .count = sizeof x, .dtype = RS_UINT8, .op = FRAME_OP_BROADCAST, .root = root});
+	ops_submit(&f, &o,
+		   (struct exchange_op){.send = x,
+					.recv = x,
+					.of.count = sizeof x,
+					.of.dtype = RS_UINT8,
+					.of.op = FRAME_OP_BROADCAST,
+					.root = root});
 	reducers_pump(&f);
 	ck_assert_int_eq(o.done, 1);
 	ck_assert_int_eq(o.err.code, 0);
@@ -339,7 +342,7 @@ START_TEST(an_empty_broadcast)
 	struct fake_op o;
 
 	reducers_open(&f, two_lanes, 2, 1000);
-	ops_submit(&f, &o, (struct exchange_op){.dtype = RS_UINT8, .op = FRAME_OP_BROADCAST, .root = _i});
+	ops_submit(&f, &o, (struct exchange_op){.of.dtype = RS_UINT8, .of.op = FRAME_OP_BROADCAST, .root = _i});
 	reducers_pump(&f);
 	ck_assert_int_eq(o.done, 1);
 	ck_assert_int_eq(o.err.code, 0);
@@ -357,7 +360,8 @@ START_TEST(wide_contributions)
 	struct fake_op o;
 
 	reducers_open(&f, one_lane, 2, 1000);
-	ops_submit(&f, &o, (struct exchange_op){.send = x, .recv = y, .count = n, .dtype = RS_FLOAT16, .wide = true});
+	ops_submit(&f, &o,
+		   (struct exchange_op){.send = x, .recv = y, .of.count = n, .of.dtype = RS_FLOAT16, .wide = true});
 	reducers_pump(&f);
 	ck_assert_int_eq(o.done, 1);
 	ck_assert_uint_eq(f.l[0].data[0].payload_len, 2048);
@@ -390,7 +394,7 @@ START_TEST(acks_follow_the_oldest_operation)
 	reducers_pump(&f);
 	ops_submit_floats(&f, &ops[3], x + 512, x + 512, 256);
 	reducers_pump(&f);
-	ck_assert_uint_eq(f.l[0].data[3].seq, 3);
+	ck_assert_uint_eq(f.l[0].data[3].of.seq, 3);
 	ck_assert_uint_eq(f.l[0].data[3].ack, 2);
 	reducers_answer(&f, 0);
 	reducers_answer(&f, 0);
@@ -403,7 +407,7 @@ END_TEST
 
 static void wrong_seq(struct frame *h)
 {
-	h->seq = 8;
+	h->of.seq = 8;
 }
 
 static void wrong_chunk(struct frame *h)
@@ -413,7 +417,7 @@ static void wrong_chunk(struct frame *h)
 
 static void wrong_count(struct frame *h)
 {
-	h->count++;
+	h->of.count++;
 }
 
 static void wrong_elems(struct frame *h)
@@ -423,12 +427,12 @@ static void wrong_elems(struct frame *h)
 
 static void wrong_dtype(struct frame *h)
 {
-	h->dtype = RS_INT32;
+	h->of.dtype = RS_INT32;
 }
 
 static void wrong_op(struct frame *h)
 {
-	h->op = RS_AVG;
+	h->of.op = RS_AVG;
 }
 
 static void wrong_length(struct frame *h)
@@ -448,7 +452,7 @@ static void wrong_root(struct frame *h)
 
 static void wrong_priority(struct frame *h)
 {
-	h->priority = 3;
+	h->of.priority = 3;
 }
 
 static void wrong_unchecked(struct frame *h)
@@ -519,7 +523,7 @@ START_TEST(no_result_before_its_contribution)
 	struct reducers f;
 	struct fake_op o;
 	struct frame h = {
-	    .type = FRAME_RESULT, .dtype = RS_FLOAT32, .count = 256, .chunk_elems = 256, .payload_len = 1024};
+	    .type = FRAME_RESULT, .of.dtype = RS_FLOAT32, .of.count = 256, .chunk_elems = 256, .payload_len = 1024};
 
 	reducers_open(&f, one_lane, 2, 1000);
 	reducers_pump(&f);

@@ -47,7 +47,7 @@ static const struct {
     {"in place", {0}, true, CHUNKS, 0},
     {"into a ring", {.recv_ring = RING * CHUNK_BYTES}, false, CHUNKS, 0},
     {"from a ring", {.send_ring = RING * CHUNK_BYTES}, false, CHUNKS, CHUNKS},
-    {"a broadcast, which sends nothing", {.op = FRAME_OP_BROADCAST}, true, CHUNKS, CHUNKS},
+    {"a broadcast, which sends nothing", {.of.op = FRAME_OP_BROADCAST}, true, CHUNKS, CHUNKS},
 };
 
 START_TEST(where_results_are_received)
@@ -61,8 +61,8 @@ START_TEST(where_results_are_received)
 	f.answer = false;
 	op.send = x;
 	op.recv = y;
-	op.count = (uint64_t)rows[_i].chunks * VIEWS_CHUNK;
-	op.dtype = RS_FLOAT32;
+	op.of.count = (uint64_t)rows[_i].chunks * VIEWS_CHUNK;
+	op.of.dtype = RS_FLOAT32;
 	ops_submit(&f, &o, op);
 	reducers_pump(&f);
 	for (unsigned i = 0; i < rows[_i].chunks; i++) {
@@ -73,8 +73,8 @@ START_TEST(where_results_are_received)
 		reducers_pump(&f);
 	}
 	ck_assert_int_eq(o.done, 1);
-	if (op.op == RS_SUM && !op.recv_ring && !op.send_ring)
-		ops_expect_tripled(y, op.count);
+	if (op.of.op == RS_SUM && !op.recv_ring && !op.send_ring)
+		ops_expect_tripled(y, op.of.count);
 	reducers_close(&f);
 	if (y != x)
 		free(y);
@@ -156,9 +156,9 @@ START_TEST(lent_results_can_be_fetched)
 	ops_submit(&f, &o,
 		   (struct exchange_op){.send = x,
 					.recv = y,
-					.count = ELEMS,
-					.dtype = RS_FLOAT32,
-					.op = root ? FRAME_OP_BROADCAST : RS_SUM,
+					.of.count = ELEMS,
+					.of.dtype = RS_FLOAT32,
+					.of.op = root ? FRAME_OP_BROADCAST : RS_SUM,
 					.root = root});
 	reducers_pump(&f);
 	sent = lose_the_second(&f);

@@ -16,7 +16,7 @@ static const char *arrivals(const struct reducers *f)
 	text[0] = '\0';
 	for (unsigned i = 0; i < f->l[0].data_n; i++)
 		len += (size_t)snprintf(text + len, sizeof text - len, "%s%u:%u", i ? " " : "",
-					f->l[0].data[i].priority, f->l[0].data[i].chunk);
+					f->l[0].data[i].of.priority, f->l[0].data[i].chunk);
 	return text;
 }
 
@@ -24,7 +24,8 @@ static void submit_urgent(struct reducers *f, struct fake_op *o, float *x, uint6
 {
 	ops_submit(
 	    f, o,
-	    (struct exchange_op){.send = x, .recv = x, .count = count, .dtype = RS_FLOAT32, .priority = priority});
+	    (struct exchange_op){
+		.send = x, .recv = x, .of.count = count, .of.dtype = RS_FLOAT32, .of.priority = (uint8_t)priority});
 }
 
 static const char urgent[] = "reducers: [{id: r0, address: \"127.0.0.1:1\"}]\n"

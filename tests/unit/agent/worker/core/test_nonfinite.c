@@ -64,13 +64,13 @@ END_TEST
 START_TEST(the_message_has_all_facts)
 {
 	const struct nonfinite f = {.element = 17, .value = "NaN"};
-	struct exchange_op op = {.seq = 812, .name = "layer1.weight"};
+	struct exchange_op op = {.of.seq = 812, .name = "layer1.weight"};
 	struct rs_err e;
 
 	ck_assert_int_eq(nonfinite_fail(&e, "rank 3 sent", &f, &op), RS_ENONFINITE);
 	ck_assert_str_eq(e.msg, "rank 3 sent NaN: element 17 of all-reduce 812 (layer1.weight)");
 	op.name = NULL;
-	op.op = FRAME_OP_BROADCAST;
+	op.of.op = FRAME_OP_BROADCAST;
 	nonfinite_fail(&e, "rank 3 sent", &f, &op);
 	ck_assert_str_eq(e.msg, "rank 3 sent NaN: element 17 of broadcast 812");
 	ck_assert_str_eq(rs_code_text(RS_ENONFINITE), "a rank sent NaN or infinity");
@@ -97,7 +97,7 @@ static int inspect(struct exchange_op *op, const void *at, uint64_t first, uint3
 	inspected++;
 	ck_assert_ptr_eq(at, (const float *)op->send + first);
 	ck_assert_uint_eq(n, CHUNK);
-	if (!nonfinite_find(&f, rs_kernels_usable(0), op->dtype, at, first, n))
+	if (!nonfinite_find(&f, rs_kernels_usable(0), op->of.dtype, at, first, n))
 		return RS_OK;
 	return nonfinite_fail(e, "rank 0 sent", &f, op);
 }

@@ -19,10 +19,10 @@ static void open_ring(struct retain *r, uint64_t max_lead)
 static struct frame head_of(unsigned priority, uint64_t position)
 {
 	return (struct frame){.type = FRAME_DATA,
-			      .priority = (uint8_t)priority,
-			      .seq = 1000 + position,
+			      .of.priority = (uint8_t)priority,
+			      .of.seq = 1000 + position,
 			      .chunk = 7,
-			      .count = 500,
+			      .of.count = 500,
 			      .payload_len = 4 * BYTES};
 }
 
@@ -48,8 +48,8 @@ static void expect_kept(const struct retain *r, unsigned priority, uint64_t posi
 	uint8_t want[BYTES];
 
 	memset(want, byte_of(priority, position), sizeof want);
-	if (!k || k->of.seq != 1000 + position || k->of.priority != priority || k->of.payload_len != BYTES ||
-	    memcmp(k->data, want, sizeof want) != 0)
+	if (!k || k->head.of.seq != 1000 + position || k->head.of.priority != priority ||
+	    k->head.payload_len != BYTES || memcmp(k->data, want, sizeof want) != 0)
 		ck_abort_msg("priority %u has not what it should have at %llu", priority, (unsigned long long)position);
 }
 

@@ -40,7 +40,7 @@ static void tell(const struct exchange_op *op, uint64_t first, char what)
 
 static void on_fill(struct exchange_op *op, uint64_t first, uint32_t n)
 {
-	ck_assert(n > 0 && first + n <= op->count);
+	ck_assert(n > 0 && first + n <= op->of.count);
 	tell(op, first, 'f');
 }
 
@@ -71,9 +71,10 @@ static void submit(struct reducers *f, struct single_op *o, char name, uint64_t 
 {
 	struct rs_err e = {0};
 
-	o->op.count = count;
-	o->op.dtype = RS_FLOAT32;
-	o->op.priority = priority;
+	o->op.of.count = count;
+	o->op.of.dtype = RS_FLOAT32;
+	o->op.of.size = 4;
+	o->op.of.priority = (uint8_t)priority;
 	o->op.landed = on_landed;
 	o->op.done = on_done;
 	o->name = name;
@@ -263,7 +264,7 @@ END_TEST
 START_TEST(goodbye_is_sent_at_once)
 {
 	struct reducers f;
-	struct single_op a = {0}, b = {0};
+	struct single_op a = {0}, b = {.op.of.size = 1};
 
 	open_running(&f, two);
 	submit(&f, &a, 'a', 1, 0);

@@ -202,7 +202,7 @@ START_TEST(kept_carries_the_result)
 	reducers_fetch(&f, 0, 3);
 	reducers_pump(&f);
 	ck_assert_uint_eq(f.l[0].kept_n, 1);
-	ck_assert(f.l[0].kept.seq == 0 && f.l[0].kept.chunk == 1 && f.l[0].kept.count == 4 * VIEWS_CHUNK);
+	ck_assert(f.l[0].kept.of.seq == 0 && f.l[0].kept.chunk == 1 && f.l[0].kept.of.count == 4 * VIEWS_CHUNK);
 	ck_assert_uint_eq(f.l[0].kept.payload_len, sizeof want);
 	ck_assert_mem_eq(f.l[0].kept_payload, want, sizeof want);
 	ck_assert_uint_eq(f.l[0].kept.flags, _i ? FRAME_CHECKED : 0);
@@ -221,7 +221,7 @@ START_TEST(the_root_of_a_broadcast_answers_fetch)
 
 	views_open(&f, views_two);
 	ck_assert_int_eq(reducers_submit(&f, &o, 2 * VIEWS_CHUNK, &e), 0);
-	o.op.op = FRAME_OP_BROADCAST;
+	o.op.of.op = FRAME_OP_BROADCAST;
 	o.op.root = true;
 	for (unsigned i = 0; i < 2 * VIEWS_CHUNK; i++)
 		o.x[i] = (float)(7 * i);

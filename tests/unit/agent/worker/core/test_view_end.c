@@ -468,7 +468,7 @@ START_TEST(progress_is_reported_on_request)
 
 	views_open(&f, views_two);
 	for (unsigned i = 0; i < 4; i++) {
-		ask.count = counts[i];
+		ask.of.count = counts[i];
 		reducers_say(&f, 1, &ask, NULL);
 		reducers_pump(&f);
 		views_submit(&f, &o[i], 1);

@@ -245,7 +245,7 @@ START_TEST(no_chunk_starts_beyond_the_retained_results)
 	}
 	/* operation 1 begins at position 8 with link 1's shard */
 	ck_assert_str_eq(views_said(&f, 1, 0), "D1 D3 D5 D7");
-	ck_assert_uint_eq(f.l[0].data[f.l[0].data_n - 1].seq, 2);
+	ck_assert_uint_eq(f.l[0].data[f.l[0].data_n - 1].of.seq, 2);
 	ck_assert_uint_eq(f.l[0].data[f.l[0].data_n - 1].chunk, 0); /* position 16; 17 is link 1's, and 18 too far */
 	reducers_close(&f);
 }
@@ -267,8 +267,8 @@ START_TEST(links_wait_for_resumes_of_other_links)
 	for (unsigned i = 0; i < 9; i++)
 		views_submit(&f, &o[i], 8);
 	last = &f.l[3].data[f.l[3].data_n - 1];
-	ck_assert_uint_le(last->seq * 8 + last->chunk, VIEWS_SPREAD);
-	ck_assert_uint_gt(last->seq * 8 + last->chunk, VIEWS_SPREAD - 6);
+	ck_assert_uint_le(last->of.seq * 8 + last->chunk, VIEWS_SPREAD);
+	ck_assert_uint_gt(last->of.seq * 8 + last->chunk, VIEWS_SPREAD - 6);
 	ck_assert_uint_eq(f.l[0].data_n, 0);
 	views_say_resume(&f, 0, 0);
 	views_say_resume(&f, 1, 0);
