@@ -33,6 +33,14 @@ bench: $(B)/bin/reduction-bench $(bin) $(if $(gloo_found),$(gloo_ring)) ## all-r
 	$(PYTHON) bench/compare.py --build $(B) --out $(BUILD)/bench/loopback.jsonl
 .PHONY: bench
 
+# what assertions cost: this build beside one without them
+without_assertions := $(BUILD)/without-assertions
+bench-assertions: $(B)/bin/reduction-bench $(B)/bin/reduction-server ## processor time with and without assertions, 5 minutes
+	+$(MAKE) BUILD=$(without_assertions) CPPFLAGS='$(CPPFLAGS) -DRS_WITHOUT_ASSERTIONS' \
+	         $(without_assertions)/default/bin/reduction-bench $(without_assertions)/default/bin/reduction-server
+	$(PYTHON) bench/assertions.py --build $(B) --without $(without_assertions)/default $(ARGS)
+.PHONY: bench-assertions
+
 # reduction-load: many ranks in one process, against one reducer; for developers, not installed
 bench_load := $(B)/bench/reduction-load
 $(bench_load): $(patsubst %,$(B)/bench/%.o,load load_options load_data load_proc load_rank load_run bench_data) \

@@ -7,9 +7,14 @@
 
 #include <stddef.h>
 
-/* Ends the process with a sentence that names the place and the condition, if the condition is false. Any thread. */
+/* Ends the process with a sentence that names the place and the condition, if the condition is false. Any thread.
+ * bench/assertions.py builds without them, to measure what they cost. */
+#ifdef RS_WITHOUT_ASSERTIONS
+#define rs_assert(condition) ((void)sizeof(condition))
+#else
 #define rs_assert(condition)                                                                                           \
 	(__builtin_expect(!(condition), 0) ? rs_assert_failed(__FILE__, __LINE__, #condition) : (void)0)
+#endif
 
 /* Writes "reduction: FILE:LINE: a bug: CONDITION does not hold" to standard error and aborts. */
 _Noreturn void rs_assert_failed(const char *file, int line, const char *condition);
