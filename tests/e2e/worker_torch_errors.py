@@ -89,12 +89,12 @@ def mismatch():
     """Ranks disagree about an operation, in a group of some ranks: every rank gets both sides, and who they are."""
     base.start(with_gloo=False)
     group = dist.new_group([1, 2])
+    named = "the group's ranks from 0 on are ranks 1, 2 of the job"
     if rank:
-        exc = raises(reduction.MismatchError, "rank 0 of the group is rank 1", dist.all_reduce, torch.ones(2 + rank),
-                     group=group)  # fmt: skip
+        exc = raises(reduction.MismatchError, named, dist.all_reduce, torch.ones(2 + rank), group=group)
         raises(reduction.MismatchError, str(exc), dist.barrier, group)  # for ever
         work = group.allreduce([torch.ones(2)])
-        raises(RuntimeError, "rank 1 of the group is rank 2", work.get_future().wait)
+        raises(RuntimeError, named, work.get_future().wait)
         assert HAS_BACKEND or (isinstance(work.exception(), reduction.MismatchError) and not work.is_success())
     dist.barrier()
 

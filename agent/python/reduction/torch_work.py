@@ -17,7 +17,6 @@ import collections
 import contextlib
 import os
 import queue
-import re
 import threading
 import time
 from typing import Any, Callable, Deque, List, Optional, Sequence, Tuple
@@ -39,12 +38,15 @@ _thread = threading.local()  # .work: the one whose future's callbacks the threa
 
 
 def named_ranks(message: str, members: Optional[Sequence[int]]) -> str:
-    """Adds to the library's sentence which ranks of the training a group's ranks are. members None: the same."""
+    """Adds to the library's sentence which ranks of the job a group's ranks are, in order. members None: the same."""
     if not members:
         return message
-    found = sorted({int(number) for number in re.findall(r"\brank (\d+)", message)})
-    pairs = [f"rank {i} of the group is rank {members[i]} of the job" for i in found if i < len(members)]
-    return f"{message} ({', '.join(pairs)})" if pairs else message
+    step = members[1] - members[0] if len(members) > 1 else 1
+    if len(members) > 4 and step > 0 and list(members) == list(range(members[0], members[-1] + 1, step)):
+        ranks = f"{members[0]}, {members[1]}, ... {members[-1]}"
+    else:
+        ranks = ", ".join(map(str, members))
+    return f"{message} (the group's ranks from 0 on are ranks {ranks} of the job)"
 
 
 def _value_or_raise(future: torch.futures.Future) -> Any:
