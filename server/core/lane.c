@@ -21,7 +21,7 @@ int lane_new(struct lane **ret, const struct lane_options *opt, struct rs_err *e
 
 	if (!l || posix_memalign(&scratch, 4096, LANE_SCRATCH + LANE_AHEAD) != 0) {
 		free(l);
-		return rs_fail(e, RS_ENOMEM, "no memory for a lane");
+		return rs_oom(e, 0, "a lane");
 	}
 	memset(scratch, 0, LANE_SCRATCH + LANE_AHEAD);
 	l->opt = *opt;
@@ -91,7 +91,7 @@ int lane_attach(struct lane *l, struct session **ret, const struct stripe_params
 	if (!s) {
 		if (!st->attached)
 			stripe_free(st);
-		return rs_fail(e, RS_ENOMEM, "no memory for a session");
+		return rs_oom(e, 0, "a session");
 	}
 	s->user = user;
 	s->last_rx_ms = s->last_tx_ms = now_ms;

@@ -141,7 +141,7 @@ no_memory:
 		free(st->bits);
 		free(st);
 	}
-	return rs_fail(e, RS_ENOMEM, "no memory for the lane's tables");
+	return rs_oom(e, 0, "the lane's tables");
 }
 
 void stripe_free(struct stripe *st)

@@ -90,7 +90,7 @@ static int exchange_allocate(struct exchange *x, uint32_t ring, struct rs_err *e
 	return RS_OK;
 
 out_of_memory:
-	return rs_fail(e, RS_ENOMEM, "there is no memory for the connections to the reducers");
+	return rs_oom(e, 0, "the connections to the reducers");
 }
 
 int exchange_new(struct exchange **ret, const struct exchange_options *opt, uint64_t now_ms, struct rs_err *e)
@@ -107,7 +107,7 @@ int exchange_new(struct exchange **ret, const struct exchange_options *opt, uint
 		ring *= 2;
 	x = calloc(1, sizeof *x);
 	if (!x)
-		return rs_fail(e, RS_ENOMEM, "there is no memory for the connections to the reducers");
+		return rs_oom(e, 0, "the connections to the reducers");
 	x->opt = *opt;
 	x->params = &x->opt.params;
 	x->opt.job = strcpy(x->job, opt->job);
