@@ -145,7 +145,7 @@ int frame_decode(const uint8_t in[FRAME_HEADER], struct frame *ret, struct rs_er
 		return rs_fail(e, RS_EPROTO, "frame priority %u is beyond %u, the highest", in[AT_PRIORITY],
 			       FRAME_PRIORITIES - 1);
 	most = FRAME_CONTROL_MAX;
-	if (f.type == FRAME_DATA || f.type == FRAME_RESULT || f.type == FRAME_KEPT)
+	if (f.type == FRAME_DATA || f.type == FRAME_RESULT || f.type == FRAME_KEPT || f.type == FRAME_PROBE)
 		most = FRAME_PAYLOAD_MAX;
 	if (f.payload_len > most)
 		return rs_fail(e, RS_EPROTO, "a %s frame announces %u payload bytes, at most %u are allowed",
@@ -173,7 +173,7 @@ const char *frame_type_name(unsigned type)
 	    [FRAME_GOODBYE] = "GOODBYE",     [FRAME_VIEW] = "VIEW",       [FRAME_RESUME] = "RESUME",
 	    [FRAME_HAVE] = "HAVE",           [FRAME_FETCH] = "FETCH",     [FRAME_KEPT] = "KEPT",
 	    [FRAME_SETTLE] = "SETTLE",       [FRAME_DRAIN] = "DRAIN",     [FRAME_LATE] = "LATE",
-	    [FRAME_CHALLENGE] = "CHALLENGE", [FRAME_PROOF] = "PROOF",
+	    [FRAME_CHALLENGE] = "CHALLENGE", [FRAME_PROOF] = "PROOF",     [FRAME_PROBE] = "PROBE",
 	};
 
 	return type_known(type) ? names[type] : "type?";

@@ -17,7 +17,7 @@
 enum {
 	FRAME_HEADER = 64,            /* bytes of a header */
 	FRAME_VERSION = 1,            /* of the protocol */
-	FRAME_CONTROL_MAX = 4096,     /* most bytes of a control payload (everything but DATA, RESULT and KEPT) */
+	FRAME_CONTROL_MAX = 4096,     /* most bytes of a control payload */
 	FRAME_PAYLOAD_MAX = 16 << 20, /* most bytes of any payload: a decoder refuses more before it reads them */
 	FRAME_PRIORITIES = 4,         /* most priorities of a job; the priority of an operation is lower than this */
 };
@@ -46,6 +46,8 @@ enum frame_type {
 	/* in jobs that have a secret: */
 	FRAME_CHALLENGE = 19, /* reducer: protobuf Challenge, the answer to HELLO */
 	FRAME_PROOF = 20,     /* worker: protobuf Proof, the answer to CHALLENGE */
+	/* on connections that bring a reducer back: */
+	FRAME_PROBE = 21, /* both: as many bytes as a chunk, of any value, and back; then none: it has arrived */
 	FRAME_TYPE_NR
 };
 

@@ -88,7 +88,7 @@ class Communicator:
         self.connect = connect_grpc if grpc else connect_tcp
         fields = dict(job=job, rank=rank, world_size=world_size, incarnation=secrets.randbits(64), processes=1,
                       label=f"python rank {rank}", software="reference client", chunk_bytes=32768, window=32,
-                      priorities=2, detect_ms=10000, retain=len(reducers) > 1, features=p.FEATURE_START)  # fmt: skip
+                      priorities=2, detect_ms=10000, retain=len(reducers) > 1, features=p.FEATURE_START | p.FEATURE_PROBE)  # fmt: skip
         self.hello = h = pb.Hello(**{**fields, **hello})
         h.config_digest = p.digest(h.deterministic, h.checksum, h.chunk_bytes, h.window, h.priorities,
                                    [(name, lanes) for name, _, lanes in reducers], owner)  # fmt: skip
@@ -199,6 +199,8 @@ class Communicator:
         if head["type"] != Kind.WELCOME or (self.secret and not (mac and secrets.compare_digest(mac, welcome.mac))):
             return self.fail(UNTRUSTED, "the reducer and this rank do not have the same secret")
         lane.state = JOINED
+        if not self.is_alive(lane) and self.hello.features & welcome.features & p.FEATURE_PROBE:
+            self.say(lane, Kind.PROBE, bytes(self.hello.chunk_bytes))
         seconds = (welcome.detect_ms or self.hello.detect_ms) / 4000
         lane.pings = asyncio.create_task(self.ping(lane, lane.writer, seconds))
         if any(self.lives) and self.is_alive(lane):
@@ -217,7 +219,7 @@ class Communicator:
 
     def say(self, lane, kind, payload=b"", flags=0, **fields):
         """Sends a frame. Control frames with a payload are CHECKED, others in jobs with checksums."""
-        if payload and (self.hello.checksum or kind not in (Kind.DATA, Kind.KEPT)):
+        if payload and kind != Kind.PROBE and (self.hello.checksum or kind not in (Kind.DATA, Kind.KEPT)):
             flags, fields["payload_sum"] = flags | p.CHECKED, p.checksum(payload)
         ack = self.ops[0].seq if self.ops else self.accepted
         lane.writer.write(p.encode(kind, payload, flags=flags, ack=ack, generation=self.hello.generation, **fields))
@@ -237,6 +239,8 @@ class Communicator:
                 lane.question = max(lane.question, head["count"])
                 if head["count"]:
                     self.say(lane, Kind.PING, count=lane.question)
+            case Kind.PROBE:  # large messages pass both ways
+                self.say(lane, Kind.PROBE)
             case Kind.RESULT if lane.state == RUNNING:  # else it belongs to the view before
                 self.on_result(lane, self.find(head), payload)
             case Kind.FETCH:

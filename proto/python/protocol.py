@@ -19,9 +19,9 @@ HEADER = struct.Struct("<2sBBBBBBIIQQQIIIIII")
 FIELDS = ("magic version type flags priority dtype op payload_len chunk seq count ack generation name_hash chunk_elems "
           "tensors payload_sum header_sum").split()  # fmt: skip
 Kind = enum.IntEnum("Kind", "HELLO WELCOME REFUSED WAITING START DATA RESULT PING ABORT GOODBYE VIEW RESUME HAVE FETCH "
-                            "KEPT SETTLE DRAIN LATE CHALLENGE PROOF")  # fmt: skip
+                            "KEPT SETTLE DRAIN LATE CHALLENGE PROOF PROBE")  # fmt: skip
 WIDE, ROOT, CHECKED = 1, 2, 4  # flags
-FEATURE_START = 1
+FEATURE_START, FEATURE_PROBE = 1, 2
 
 FOLDER = pathlib.Path(__file__).resolve().parents[1]
 PROTOC = ["protoc", f"--proto_path={FOLDER}", "--descriptor_set_out=/dev/stdout", "reduction.proto"]
@@ -48,12 +48,12 @@ def encode(kind, payload=b"", **fields):
 def decode(data):
     """Returns the fields of a header of 64 bytes. Raises ValueError, in the order in which a receiver checks."""
     head = dict(zip(FIELDS, HEADER.unpack(data[:64])))
-    most = 16 << 20 if head["type"] in (Kind.DATA, Kind.RESULT, Kind.KEPT) else 4096
+    most = 16 << 20 if head["type"] in (Kind.DATA, Kind.RESULT, Kind.KEPT, Kind.PROBE) else 4096
     for what, wrong in {
         "magic": head["magic"] != b"RS",
         "version": head["version"] != 1,
         "checksum": head["header_sum"] != checksum(data[:60]),
-        "type": not Kind.HELLO <= head["type"] <= Kind.PROOF,
+        "type": not Kind.HELLO <= head["type"] <= Kind.PROBE,
         "flags": head["flags"] > 7,
         "priority": head["priority"] > 3,
         "length": head["payload_len"] > most,

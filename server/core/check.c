@@ -221,6 +221,10 @@ const char *session_check(const struct session *s)
 		return "a session's queue of control frames is out of bounds";
 	if (s->draining && s->results_n > 1)
 		return "a draining session has results queued";
+	if (s->echo_off > s->echo_len)
+		return "a session has sent more of its answer to PROBE than it has";
+	if (s->probe > SESSION_PROBE_NONE && s->probe < SESSION_PROBE_DONE && (s->stripe->running || s->results_n))
+		return "a job has started before large messages have passed";
 	if (s->raw_have >= FRAME_HEADER)
 		return "a complete header was not handled";
 	if (s->carry_n >= sizeof s->carry)

@@ -67,6 +67,7 @@ static struct session *session_new(struct stripe *st, const struct session_param
 	s->rank = sp->rank;
 	s->peer_detect_ms = sp->peer_detect_ms;
 	memcpy(s->label, sp->label, sizeof s->label);
+	s->probe = sp->probe ? SESSION_PROBE_WAITS : SESSION_PROBE_NONE;
 	s->sum = XXH3_createState();
 	if (s->results && s->sum)
 		return s;
@@ -193,7 +194,11 @@ static void session_silent(struct session *s)
 		stripe_fail_lost(st, s->rank, RS_LOSS_SILENT, &why);
 		return;
 	}
-	session_queue_frame(s, FRAME_ABORT, payload, control_pack_abort(payload, &why, NULL));
+	session_queue_frame(s, FRAME_ABORT, payload,
+			    control_pack_abort(payload, &why,
+					       &(struct rs_cause){.code = RS_EPEER,
+								  .rank = 1 + s->rank,
+								  .loss = RS_LOSS_SILENT}));
 	session_drain(s);
 }
 
@@ -221,9 +226,10 @@ void lane_tick(struct lane *l, uint64_t now_ms)
 {
 	/* after a long stop of this process itself, the silence says nothing about the workers */
 	bool slept = now_ms - l->ticked_ms > LANE_TICK_MS + l->opt.detect_ms / 2 && l->ticked_ms;
+	bool second = now_ms - l->rolled_ms >= LANE_SECOND_MS;
 
 	l->ticked_ms = l->now_ms = now_ms;
-	if (now_ms - l->rolled_ms >= LANE_SECOND_MS)
+	if (second)
 		lane_count_second(l, now_ms);
 	for (struct stripe *st = l->stripes; st; st = st->next) {
 		if (slept)
@@ -236,6 +242,8 @@ void lane_tick(struct lane *l, uint64_t now_ms)
 				continue;
 			if (slept)
 				s->last_rx_ms = now_ms;
+			if (second && s->probe == SESSION_PROBE_DONE && !st->running && !s->draining)
+				session_report_proven(s);
 			session_tick(s, now_ms);
 		}
 	}

@@ -53,6 +53,7 @@ struct session_params {
 	unsigned rank;
 	uint32_t peer_detect_ms; /* the core sends PING after a quarter of this time without other traffic */
 	char label[128];         /* the name that the worker gave itself, for messages */
+	bool probe;              /* the worker sends PROBE; LANE_PROVEN follows */
 };
 
 enum lane_event_type {
@@ -61,13 +62,14 @@ enum lane_event_type {
 	LANE_LOST,     /* a rank of a running job was lost; LANE_FAILED follows */
 	LANE_LATE,     /* ranks have delayed the others for a second; once for each chunk */
 	LANE_ANSWERED, /* a rank has answered lane_ask() */
+	LANE_PROVEN,   /* large messages pass between the session and its worker, both ways */
 };
 
 /* One message from a lane to the registry. */
 struct lane_event {
 	enum lane_event_type type;
 	uint64_t job;
-	unsigned rank, lane;   /* CLOSED, LOST, ANSWERED: the rank; LATE: the first late rank */
+	unsigned rank, lane;   /* CLOSED, LOST, ANSWERED, PROVEN: the rank; LATE: the first late rank */
 	bool clean;            /* CLOSED: the rank sent GOODBYE */
 	struct rs_err why;     /* FAILED, LOST */
 	struct rs_cause cause; /* FAILED: the same as data */

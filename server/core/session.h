@@ -27,6 +27,16 @@ enum rx_mode {
 	RX_ADD,      /* a contribution, into the accumulator or through the scratch */
 	RX_STASH,    /* a contribution, into the slot's stash; it is combined later in the order of ranks */
 	RX_RETAINED, /* a retained result, into the accumulator */
+	RX_PROBE,    /* nowhere: only their number counts */
+};
+
+/* Whether large messages pass both ways; asked on connections that bring this reducer back. */
+enum session_probe {
+	SESSION_PROBE_NONE,   /* it is not asked, or they do */
+	SESSION_PROBE_WAITS,  /* for the worker's PROBE */
+	SESSION_PROBE_ANSWER, /* PROBE is being sent back: echo_off of its echo_len bytes are sent */
+	SESSION_PROBE_SENT,   /* waits for the worker's second PROBE: it has the answer */
+	SESSION_PROBE_DONE,   /* they do; LANE_PROVEN is reported until START, since it can get lost */
 };
 
 enum tx_kind {
@@ -99,6 +109,9 @@ struct session {
 	/* Sending: control frames go out between results, results of a higher priority before those of a lower one. */
 	unsigned control_len, control_off; /* bytes control_off to control_len of `control` are unsent */
 	unsigned control_inflight;         /* unsent control bytes that are in the last send target */
+	enum session_probe probe;
+	uint32_t echo_len, echo_off;
+	uint8_t echo[FRAME_HEADER];
 	struct tx_result *results;         /* rings of all streams; owned */
 	unsigned results_n;
 	uint32_t result_off; /* sent bytes of the first result of the priority `partial` */
@@ -126,6 +139,8 @@ void session_uncount_result(struct session *s, struct session_stream *t, const s
 void session_drop_results(struct session *s);
 /* Starts to drain: nothing more is expected from the peer, and queued bytes still go out. */
 void session_drain(struct session *s);
+/* Reports LANE_PROVEN. */
+void session_report_proven(struct session *s);
 
 /* session_tx.c */
 /* Removes the first result of a stream, which is completely sent or will never be. */

@@ -91,6 +91,8 @@ void session_drain(struct session *s)
 	if (s->draining)
 		return;
 	s->draining = true;
+	if (s->probe == SESSION_PROBE_ANSWER && !s->echo_off)
+		s->probe = SESSION_PROBE_NONE;
 	s->linger_until_ms = s->stripe->owner->now_ms + LANE_LINGER_MS;
 	session_drop_results(s);
 	session_ready(s);

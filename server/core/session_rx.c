@@ -77,6 +77,10 @@ static struct iovec session_payload_target(struct session *s)
 
 	if (s->mode == RX_ADD)
 		return session_add_target(s);
+	if (s->mode == RX_PROBE) {
+		s->target_len = s->payload_left < LANE_SCRATCH ? s->payload_left : LANE_SCRATCH;
+		return (struct iovec){s->stripe->owner->scratch, s->target_len};
+	}
 	s->target_len = s->payload_left;
 	at = session_whole_target(s);
 	return (struct iovec){at + s->pos, s->payload_left};
@@ -121,7 +125,7 @@ static void session_add_received(struct session *s, size_t n)
 /* Remembers the slot of the current frame for session_worked. */
 static void session_touch_slot(struct session *s)
 {
-	if (s->mode == RX_CONTROL || s->worked_n == SESSION_WORKED)
+	if (s->mode == RX_CONTROL || s->mode == RX_PROBE || s->worked_n == SESSION_WORKED)
 		return;
 	if (!s->worked_n || s->worked[s->worked_n - 1] != s->slot)
 		s->worked[s->worked_n++] = s->slot;
@@ -174,12 +178,22 @@ static void session_take_view(struct session *s)
 	}
 }
 
+static void session_answer_probe(struct session *s)
+{
+	s->probe = SESSION_PROBE_ANSWER;
+	s->echo_off = 0;
+	s->echo_len = FRAME_HEADER + s->in.payload_len;
+	session_ready(s);
+}
+
 static void session_payload_complete(struct session *s)
 {
 	struct rs_err e;
 	char name[160];
 
-	if (s->mode != RX_CONTROL) {
+	if (s->mode == RX_PROBE) {
+		session_answer_probe(s);
+	} else if (s->mode != RX_CONTROL) {
 		session_contribution_complete(s);
 	} else if (!control_intact(&s->in, s->control_in)) {
 		rs_fail(&e, RS_EPROTO, "the checksum of %s's %s frame is wrong",
@@ -372,6 +386,33 @@ static void session_answered(struct session *s)
 	l->opt.event(l->opt.ctx, &ev);
 }
 
+void session_report_proven(struct session *s)
+{
+	const struct lane_event ev = {
+	    .type = LANE_PROVEN, .job = s->stripe->p.job, .rank = s->rank, .lane = s->stripe->p.lane};
+
+	s->stripe->owner->opt.event(s->stripe->owner->opt.ctx, &ev);
+}
+
+/* PROBE: a chunk that comes, or the news that the answer has arrived. */
+static void session_take_probe(struct session *s)
+{
+	uint32_t len = s->in.payload_len;
+	struct rs_err e;
+	char name[160];
+
+	if (s->probe == SESSION_PROBE_WAITS && len == s->stripe->p.chunk_bytes && !s->in.flags) {
+		s->mode = RX_PROBE;
+	} else if (s->probe == SESSION_PROBE_SENT && !len) {
+		s->probe = SESSION_PROBE_DONE;
+		session_report_proven(s);
+	} else {
+		rs_fail(&e, RS_EPROTO, "%s sent a PROBE frame with %u payload bytes, which was not asked for",
+			stripe_rank_name(s->stripe, s->rank, name, sizeof name), len);
+		session_fail(s, &e);
+	}
+}
+
 static void session_header_complete(struct session *s)
 {
 	struct rs_err e;
@@ -417,6 +458,9 @@ static void session_header_complete(struct session *s)
 			session_refuse_type(s);
 			return;
 		}
+		break;
+	case FRAME_PROBE:
+		session_take_probe(s);
 		break;
 	case FRAME_ABORT:
 		break;
@@ -465,7 +509,7 @@ static void session_payload_ahead(struct session *s, const uint8_t *at, uint32_t
 		s->pos = whole;
 		s->carry_n = n % (unsigned)s->input.size;
 		memcpy(s->carry, at + n - s->carry_n, s->carry_n);
-	} else {
+	} else if (s->mode != RX_PROBE) {
 		memcpy(session_whole_target(s), at, n);
 		s->pos = n;
 	}

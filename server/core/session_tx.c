@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The sending side of a session. Results are sent out of the accumulators without a copy. The order is: the
+/* The sending side of a session. Before START there is an answer to PROBE, between two control frames. Results are sent out of the accumulators without a copy. The order is: the
  * result that is partly sent, or else control frames; then results, those of higher priorities first. session_sent
  * counts in the same order. */
 #include "common/assert.h"
@@ -78,6 +78,38 @@ static void session_queue_due(struct session *s)
 	s->view_due = s->resume_due = s->query_due = s->ping_due = false;
 }
 
+/* Adds the rest of the answer to PROBE to iov. Returns the number of iovecs. */
+static unsigned session_offer_answer(struct session *s, struct iovec *iov, unsigned max)
+{
+	static const uint8_t zeros[4096];
+	const struct frame f = {.type = FRAME_PROBE,
+				.generation = s->stripe->p.generation,
+				.payload_len = s->echo_len - FRAME_HEADER};
+	uint32_t off = s->echo_off;
+	unsigned n = 0;
+
+	if (off < FRAME_HEADER) {
+		frame_encode(&f, s->echo);
+		iov[n++] = (struct iovec){s->echo + off, FRAME_HEADER - off};
+		off = FRAME_HEADER;
+	}
+	for (uint32_t left = s->echo_len - off, part; left && n < max; left -= part) {
+		part = left < sizeof zeros ? left : sizeof zeros;
+		iov[n++] = (struct iovec){(void *)zeros, part};
+	}
+	return n;
+}
+
+static void session_sent_answer(struct session *s, size_t n)
+{
+	s->echo_off += (uint32_t)n;
+	rs_assert(s->echo_off <= s->echo_len);
+	if (s->echo_off < s->echo_len)
+		return;
+	s->probe = SESSION_PROBE_SENT;
+	session_ready(s); /* control frames have waited */
+}
+
 unsigned session_send_target(struct session *s, struct iovec *iov, unsigned max)
 {
 	unsigned n = 0;
@@ -87,6 +119,8 @@ unsigned session_send_target(struct session *s, struct iovec *iov, unsigned max)
 		s->streams[p].offered = 0;
 	if (s->lost)
 		return 0;
+	if (s->probe == SESSION_PROBE_ANSWER && (s->echo_off || s->control_off == s->control_len))
+		return session_offer_answer(s, iov, max);
 	if (!s->result_off)
 		session_queue_due(s);
 	if (s->result_off) {
@@ -134,6 +168,10 @@ void session_sent(struct session *s, size_t n, uint64_t now_ms)
 
 	s->last_tx_ms = now_ms;
 	s->count.bytes_out += n;
+	if (s->probe == SESSION_PROBE_ANSWER && !s->control_inflight) {
+		session_sent_answer(s, n); /* there are no results yet */
+		return;
+	}
 	s->control_off += (unsigned)control;
 	rs_assert(s->control_off <= s->control_len);
 	if (s->control_off == s->control_len)
@@ -163,5 +201,6 @@ void session_sent(struct session *s, size_t n, uint64_t now_ms)
 
 bool session_shut(const struct session *s)
 {
-	return s->draining && !s->lost && s->results_n == 0 && s->control_off == s->control_len;
+	return s->draining && !s->lost && s->results_n == 0 && s->control_off == s->control_len &&
+	       s->probe != SESSION_PROBE_ANSWER;
 }

@@ -4,6 +4,7 @@
 #include "common/utf8.h"
 #include "config/job.h"
 #include "config/run.h"
+#include "proto/features.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -288,10 +289,19 @@ static int open_job(struct registry *r, const struct control_hello *h, struct jo
 	return RS_OK;
 }
 
-static void join(struct job *j, const struct control_hello *h)
+/* Returns whether a connection must show first that large messages pass: it brings this reducer back to a job, which
+ * would otherwise stop for as long as it takes to lose it again. */
+static bool must_probe(const struct registry *r, const struct control_hello *h)
+{
+	return h->rejoin && (h->features & r->opt.features & FEATURE_PROBE);
+}
+
+static void join(struct job *j, const struct control_hello *h, bool probes)
 {
 	struct member *m = &j->members[h->rank];
 
+	m->probing |= (uint64_t)probes << h->lane;
+	j->probing += probes;
 	m->incarnation = h->incarnation;
 	m->features = m->lanes ? m->features & h->features : h->features;
 	m->lanes |= UINT64_C(1) << h->lane;
@@ -313,7 +323,7 @@ static void send_waiting(struct registry *r, const struct job *j)
 	uint32_t len;
 
 	for (unsigned i = 0; i < j->first.world_size; i++) {
-		if (j->members[i].lanes == all)
+		if (j->members[i].lanes == all && !j->members[i].probing)
 			w.joined++;
 		else if (w.missing_n < CONTROL_MISSING)
 			w.missing[w.missing_n++] = i;
@@ -372,10 +382,11 @@ int registry_hello(struct registry *r, const struct control_hello *h, struct reg
 			report_refusal(r, h, refused);
 		return rc;
 	}
-	join(j, h);
+	join(j, h, must_probe(r, h));
 	*ret = (struct registry_admit){
 	    .stripe = stripe_of(j, h->lane),
 	    .session = {.rank = h->rank,
+			.probe = must_probe(r, h),
 			.peer_detect_ms = h->detect_ms < 400       ? 400
 					  : h->detect_ms > 3600000 ? 3600000
 								   : h->detect_ms},
@@ -399,7 +410,7 @@ void registry_admitted(struct registry *r, uint64_t id)
 {
 	struct job *j = job_by_id(r, id);
 
-	if (!j || j->running || j->ended || j->complete < j->first.world_size)
+	if (!j || j->running || j->ended || j->complete < j->first.world_size || j->probing)
 		return;
 	j->running = true;
 	j->started_ms = r->now_ms;
@@ -422,6 +433,8 @@ void registry_session_closed(struct registry *r, uint64_t id, unsigned rank, uns
 	if ((unsigned)__builtin_popcountll(m->lanes) == j->first.lanes)
 		j->complete--;
 	m->lanes &= ~(UINT64_C(1) << lane);
+	j->probing -= m->probing >> lane & 1;
+	m->probing &= m->lanes;
 	j->sessions--;
 	if (j->running && !clean && !j->ended) {
 		/* a lane reports the loss of a running session itself; this session was lost just before START */
@@ -527,6 +540,12 @@ void registry_lane_event(struct registry *r, const struct lane_event *ev)
 		return;
 	if (ev->type == LANE_ANSWERED) {
 		registry_answered(r, ev);
+		return;
+	}
+	if (ev->type == LANE_PROVEN) {
+		j->probing -= j->members[ev->rank].probing >> ev->lane & 1;
+		j->members[ev->rank].probing &= ~(UINT64_C(1) << ev->lane);
+		registry_admitted(r, ev->job);
 		return;
 	}
 	registry_emit(r, j,

@@ -96,14 +96,15 @@ void registry_free(struct registry *r);
 /* Admits a HELLO, or fills *refused and returns its code. */
 int registry_hello(struct registry *r, const struct control_hello *h, struct registry_admit *ret,
 		   struct control_refused *refused);
-/* Starts the job if the admitted connection, which is on its way to its lane, was the last missing one. */
+/* Starts the job if the admitted connection, which is on its way to its lane, was the last missing one. One that must
+ * send PROBE is missing until LANE_PROVEN. */
 void registry_admitted(struct registry *r, uint64_t job);
 
 /* Removes a session that its lane has closed. */
 void registry_session_closed(struct registry *r, uint64_t job, unsigned rank, unsigned lane, bool clean);
 /* Ends a job that a lane has ended. */
 void registry_failed(struct registry *r, uint64_t job, const struct rs_err *why, const struct rs_cause *cause);
-/* Processes LANE_LOST, LANE_LATE and LANE_ANSWERED. */
+/* Processes LANE_LOST, LANE_LATE, LANE_ANSWERED and LANE_PROVEN. */
 void registry_lane_event(struct registry *r, const struct lane_event *ev);
 
 /* Sets the time, before other calls. Only the status depends on it. */

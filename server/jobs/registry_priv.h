@@ -14,6 +14,7 @@ enum {
 struct member {
 	uint64_t incarnation;
 	uint64_t lanes;
+	uint64_t probing;  /* those of them through which no large message has passed yet */
 	uint64_t features; /* that each of its connections has announced */
 	uint32_t processes;
 	char label[CONTROL_LABEL];
@@ -21,8 +22,8 @@ struct member {
 	char transport[MEMBER_TRANSPORT];
 };
 
-/* One generation of a job. Invariant: `sessions` is the number of set bits in `lanes` over all members; `complete` is
- * the number of members with all bits set. */
+/* One generation of a job. Invariant: `sessions` is the number of set bits in `lanes` over all members, and `probing`
+ * that of bits in `probing`, which are also in `lanes`; `complete` is the number of members with all bits set. */
 struct job {
 	struct job *next;
 	uint64_t id;
@@ -30,6 +31,7 @@ struct job {
 	struct member *members;     /* [first.world_size] */
 	unsigned sessions;          /* attached connections */
 	unsigned complete;          /* members with all lanes */
+	unsigned probing;           /* connections through which no large message has passed yet */
 	unsigned complete_most;     /* the maximum of `complete` so far */
 	unsigned base;              /* thread of lane 0 */
 	bool running, ended;

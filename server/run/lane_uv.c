@@ -162,7 +162,7 @@ static void on_core_event(void *ctx, const struct lane_event *ev)
 		mailbox_post(t->out, &m->mail);
 	} else if (ev->type == LANE_FAILED) {
 		keep_failure(t, ev);
-	} /* the others can get lost: they are logged, or another process that is not refused yet tries again */
+	} /* the others can get lost: they are logged or come again, or a process that is not refused yet tries again */
 }
 
 static void post_not_attached(struct lane_thread *t, struct lane_command *l)

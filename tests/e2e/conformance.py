@@ -56,7 +56,7 @@ FIRST = [
     ("a wrong header checksum", wire.frame(wire.HELLO, header_sum=1), PROTO),
     ("a header checksum of 0", wire.frame(wire.HELLO, header_sum=0), PROTO),
     ("type 0", wire.frame(0), PROTO),
-    ("type 21", wire.frame(21), PROTO),
+    ("type 22", wire.frame(22), PROTO),
     ("type 255", wire.frame(255), PROTO),
     ("flag 8", wire.frame(wire.HELLO, flags=8), PROTO),
     ("flag 128", wire.frame(wire.HELLO, flags=0x81), PROTO),
@@ -150,8 +150,18 @@ EARLY = [
     ("PROOF", wire.frame(wire.PROOF), PROTO),
     ("WELCOME", wire.frame(wire.WELCOME), PROTO),
     ("a wrong header checksum", wire.frame(wire.PING, header_sum=1), PROTO),
-    ("type 21", wire.frame(21), PROTO),
+    ("type 22", wire.frame(22), PROTO),
     ("PING of 4,097 bytes", wire.frame(wire.PING, payload_len=4097), PROTO),
+    ("PROBE without rejoin", wire.frame(wire.PROBE, bytes(KIB64)), PROTO),
+]
+
+# The same with rejoin and the feature `probe`.
+PROBES = [
+    ("no byte", [wire.frame(wire.PROBE)], PROTO),
+    ("fewer bytes than a chunk", [wire.frame(wire.PROBE, bytes(KIB64 - 1))], PROTO),
+    ("more bytes than a chunk", [wire.frame(wire.PROBE, bytes(KIB64 + 1))], PROTO),
+    ("twice", [wire.frame(wire.PROBE, bytes(KIB64))] * 2, PROTO),
+    ("with flags", [wire.frame(wire.PROBE, bytes(KIB64), flags=wire.ROOT)], PROTO),
 ]
 
 # Frames of rank 1 of a running job; the code of the ABORT that both ranks get.
@@ -201,6 +211,7 @@ RULES = [
                          ("LATE", LATE), ("CHALLENGE", wire.CHALLENGE))),
     ("HELLO again", [wire.hello()], PROTO),
     ("PROOF", [wire.frame(wire.PROOF)], PROTO),
+    ("PROBE", [wire.frame(wire.PROBE, bytes(KIB64))], PROTO),
     ("an ABORT of its own", [wire.frame(wire.ABORT, pb.Abort(code=MISMATCH, message="rank 1: enough"))], MISMATCH),
 ]  # fmt: skip
 
@@ -376,8 +387,8 @@ class Table:
     def answer(self, client, kind, code):
         """Reads a REFUSED or ABORT, which must have this code and a sentence; then the connection must end."""
         try:
-            while (found := client.receive()) and found[0] == VIEW:
-                pass  # what the other rank has said before its breach
+            while (found := client.receive()) and found[0] in (VIEW, wire.PROBE):
+                pass  # of the other rank before its breach, or the answer to what was right
         except OSError as exc:
             raise AssertionError(f"no answer: {exc}") from None
         if found is None:
@@ -438,11 +449,24 @@ class Table:
             if (said.features & 1, said.start) != ((known, 70) if known else (0, 0)):
                 raise AssertionError(f"START has {said}")
 
-    def early(self, sent, code):
+    def early(self, frames, code, **values):
         client = self.connect()
-        client.join(job=next(self.names), world_size=2)
-        self.send(client, [sent])
+        client.join(job=next(self.names), world_size=2, **values)
+        self.send(client, frames)
         self.answer(client, wire.ABORT, code)
+
+    def comes_back(self, announced):
+        """Two ranks bring the reducer back. Those that announce `probe` show that a chunk passes both ways."""
+        clients, job = [self.connect(), self.connect()], next(self.names)
+        for rank, client in enumerate(clients):
+            client.join(job=job, rank=rank, world_size=2, retain=True, rejoin=True, features=announced[rank])
+        for client in [clients[rank] for rank in (0, 1) if announced[rank] & 2]:
+            client.send(wire.frame(wire.PROBE, bytes(KIB64)))
+            if (length := len(client.expect(wire.PROBE))) != KIB64:  # and not START
+                raise AssertionError(f"{length} of {KIB64} bytes come back")
+            client.send(wire.frame(wire.PROBE))
+        for client in clients:
+            client.expect(wire.START)
 
     def rule(self, frames, code, before=(), end=False, **values):
         good, bad = self.pair(**values)
@@ -501,7 +525,11 @@ class Table:
         for announced, known in STARTS:
             self.row(f"START for ranks with the features {announced}", lambda: self.starts(announced, known))
         for name, sent, code in EARLY:
-            self.row(f"before START: {name}", lambda: self.early(sent, code))
+            self.row(f"before START: {name}", lambda: self.early([sent], code))
+        for name, frames, code in PROBES:
+            self.row(f"PROBE: {name}", lambda: self.early(frames, code, retain=True, rejoin=True, features=3))
+        for announced in ((3, 3), (2, 2), (1, 3), (0, 0)):
+            self.row(f"return of ranks with the features {announced}", lambda: self.comes_back(announced))
         for name, frames, code in RULES:
             self.row(f"running: {name}", lambda: self.rule(frames, code))
         for name, frames, code in DIFFERENT:

@@ -299,7 +299,7 @@ bool world_deliver(struct world *w)
 			registry_failed(w->registry, ev->job, &ev->why, &ev->cause);
 		else if (ev->type == LANE_CLOSED)
 			registry_session_closed(w->registry, ev->job, ev->rank, ev->lane, ev->clean);
-		else if (ev->type == LANE_ANSWERED)
+		else if (ev->type == LANE_ANSWERED || ev->type == LANE_PROVEN)
 			registry_lane_event(w->registry, ev);
 		break;
 	}

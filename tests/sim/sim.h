@@ -134,6 +134,7 @@ struct conn {
 	struct rank *rank; /* NULL: an unauthenticated peer, or its process has ended */
 	unsigned link;
 	struct reducer *reducer;
+	uint64_t born_us;
 	struct stream to[2]; /* indexed by side: bytes for that side */
 	struct end end[2];
 	bool dark[2];  /* bytes to that side are lost silently */
@@ -313,6 +314,7 @@ struct rank {
 	struct exchange *x;
 	struct conn *conn[SIM_LINKS];
 	uint32_t narrow[SIM_REDUCERS][2]; /* by side: larger messages to it are lost; 0: no limit */
+	uint64_t narrow_us[SIM_REDUCERS]; /* since when */
 	struct rank_op ops[SIM_OPS];
 	unsigned todo, submitted, done;
 	unsigned pending_most; /* most operations in flight */
@@ -449,6 +451,7 @@ bool oracle_agrees(struct team *t, unsigned op, const uint8_t *result, uint64_t 
 /* ---- invariants: sim_check.c ---- */
 
 void check_error(struct rank *k, const struct rs_err *err, const char *what);
+void check_back(const struct rank *k, unsigned reducer); /* checks that a reducer may be back */
 void check_features(struct rank *k); /* checks that all ranks of the job use the same features */
 void check_lost(struct rank *k, const struct rs_reducer *r, const char *why); /* checks that r had a fault */
 void check_rank(const struct rank *k);      /* checks the invariants of its exchange */
@@ -466,6 +469,7 @@ struct sim_stats {
 	uint64_t unauth, replays, refused, retried, signals, intruders, intruders_refused;
 	uint64_t lost, back; /* reducers, as ranks observe them */
 	uint64_t narrow;     /* sentences that say that only small messages pass */
+	uint64_t probes;     /* PROBE frames that were too large for a path */
 	uint64_t survived;   /* faults that a job had to survive, and did */
 };
 

@@ -97,6 +97,25 @@ void check_features(struct rank *k)
 			 (unsigned long long)set, (unsigned long long)t->features);
 }
 
+/* A reducer comes back only over connections through which a chunk has passed both ways. */
+void check_back(const struct rank *k, unsigned reducer)
+{
+	const struct team *t = k->team;
+	uint32_t chunk = FRAME_HEADER + t->cfg.sharding.chunk_bytes;
+	bool narrow = false;
+
+	for (int side = 0; side < 2; side++)
+		narrow |= k->narrow[reducer][side] && k->narrow[reducer][side] < chunk;
+	/* a full socket takes a chunk in pieces that are small enough */
+	if (!narrow || k->sim->socket_bytes < 4096 || !(exchange_features(k->x) & FEATURE_PROBE) ||
+	    !(k->sim->reducers[reducer].features & FEATURE_PROBE))
+		return;
+	for (unsigned i = 0; i < SIM_LINKS; i++)
+		if (k->conn[i] && k->conn[i]->reducer->index == reducer && k->conn[i]->born_us > k->narrow_us[reducer])
+			sim_fail(k->sim, "%s rank %u: r%u is back, although no chunk passes", t->job, k->index,
+				 reducer);
+}
+
 void check_lost(struct rank *k, const struct rs_reducer *r, const char *why)
 {
 	static const char *const outside[] = {"connection re",   "it closed the connection", "broken pipe",

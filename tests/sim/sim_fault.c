@@ -220,6 +220,7 @@ static void strike_path(struct rank *k, const struct fault *f)
 
 	trace(k->sim, "%s rank %u: the path to r%u drops more than %u bytes (%u)", k->team->job, k->index, f->reducer,
 	      most, which);
+	k->narrow_us[f->reducer] = k->sim->now_us;
 	k->narrow[f->reducer][WORKER] = which != 0 ? most : 0;
 	k->narrow[f->reducer][REDUCER] = which != 1 ? most : 0;
 }

@@ -29,6 +29,7 @@ struct conn *net_connect(struct sim *s, struct rank *rank, unsigned link, struct
 	c->delay_us = 1 + r->far_us + sim_below(s, s->delay_us);
 	c->jitter_us = sim_chance(s, 30) ? s->jitter_us : s->jitter_us / 16;
 	c->piece = s->piece;
+	c->born_us = s->now_us;
 	c->end[WORKER].open = true;
 	for (int side = 0; side < 2; side++) {
 		c->to[side].cap = s->socket_bytes;
@@ -129,12 +130,16 @@ static void put(struct conn *c, enum side to, const uint8_t *bytes, size_t n)
 	c->sim->stats->bytes += n;
 }
 
-/* Returns whether the path loses a message of n bytes. It is sent again and again, so nothing behind it arrives. */
-static bool too_large(const struct conn *c, enum side to, size_t n)
+/* Returns the most bytes of a message that the path does not lose; 0: no limit. A larger one is sent again and again, so
+ * nothing behind it arrives. */
+static uint32_t path_limit(const struct conn *c, enum side to)
 {
-	uint32_t most = c->rank ? c->rank->narrow[c->reducer->index][to] : 0;
+	return c->rank ? c->rank->narrow[c->reducer->index][to] : 0;
+}
 
-	return most && n > most;
+static bool is_probe(const struct iovec *iov)
+{
+	return iov->iov_len >= FRAME_HEADER && ((const uint8_t *)iov->iov_base)[3] == FRAME_PROBE;
 }
 
 ssize_t net_write(struct conn *c, enum side side, const struct iovec *iov, unsigned n)
@@ -151,7 +156,8 @@ ssize_t net_write(struct conn *c, enum side side, const struct iovec *iov, unsig
 			sim_in(c->sim, sim_below(c->sim, 200), EV_WRITE, c->id, side);
 		return NET_AGAIN;
 	}
-	if (sim_chance(c->sim, 60)) {
+	/* what is sent at once is cut up only by a path that takes all sizes */
+	if (!path_limit(c, to) && sim_chance(c->sim, 60)) {
 		size_t piece = 1 + sim_below(c->sim, c->piece);
 
 		room = room < piece ? room : piece;
@@ -162,8 +168,9 @@ ssize_t net_write(struct conn *c, enum side side, const struct iovec *iov, unsig
 		put(c, to, iov[i].iov_base, take);
 		sent += take;
 	}
-	if (!c->stuck[to] && too_large(c, to, sent)) {
+	if (!c->stuck[to] && path_limit(c, to) && sent > path_limit(c, to)) {
 		trace(c->sim, "connection %u: %zu bytes are too large for the path", c->id, sent);
+		c->sim->stats->probes += is_probe(iov);
 		c->stuck[to] = true;
 		fault_narrowed(c);
 	}

@@ -26,7 +26,7 @@ static void draw_network(struct sim *s)
 	s->mail_us = ONE_OF(s, 50, 300, 300, 5000);
 	s->jobs_most = sim_chance(s, 10) ? 1 : 8;
 	s->guarded = sim_chance(s, 40);
-	s->features = sim_random(s) | FEATURE_START; /* reducers of one job may differ in FEATURE_START only */
+	s->features = sim_random(s) | FEATURE_START | FEATURE_PROBE; /* reducers of one job may differ in these only */
 }
 
 static void draw_reducers(struct sim *s)
@@ -39,7 +39,8 @@ static void draw_reducers(struct sim *s)
 		r->index = i;
 		r->threads_n = 1 + sim_below(s, SIM_THREADS);
 		r->detect_ms = sim_between(s, 1000, 2000);
-		r->features = s->features & ~(sim_chance(s, 20) ? FEATURE_START : 0);
+		r->features = s->features & ~(sim_chance(s, 20) ? FEATURE_START : 0) &
+			      ~(sim_chance(s, 20) ? FEATURE_PROBE : 0);
 		r->far_us = sim_chance(s, 20) ? 20 * s->delay_us : 0;
 		sim_in(s, sim_chance(s, 80) ? 0 : sim_below(s, 1000000), EV_REDUCER_ON, i, 0);
 		if (sim_chance(s, 10))

@@ -430,6 +430,7 @@ static void on_reducer(void *user, const struct rs_reducer *r, enum exchange_cha
 	fault_view_changed(k->team);
 	if (lives) {
 		k->sim->stats->back++;
+		check_back(k, (unsigned)strtoul(r->id + 1, NULL, 10)); /* "r1" */
 		return;
 	}
 	k->sim->stats->lost++;

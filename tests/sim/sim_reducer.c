@@ -293,7 +293,7 @@ static void registry_mail(struct reducer *r, const struct message *l)
 		registry_failed(r->registry, ev->job, &ev->why, &ev->cause);
 	else if (ev->type == LANE_CLOSED)
 		registry_session_closed(r->registry, ev->job, ev->rank, ev->lane, ev->clean);
-	else if (ev->type == LANE_ANSWERED)
+	else if (ev->type == LANE_ANSWERED || ev->type == LANE_PROVEN)
 		registry_lane_event(r->registry, ev);
 }
 

@@ -24,6 +24,10 @@ static void on_event(void *ctx, const struct lane_event *ev)
 		fw->event = *ev;
 		return;
 	}
+	if (ev->type == LANE_PROVEN) {
+		fw->proven++;
+		return;
+	}
 	if (ev->type == LANE_ANSWERED) {
 		fw->answered++;
 		fw->event = *ev;
@@ -47,7 +51,7 @@ void fw_init(struct fw_world *fw, const struct fw_options *opt)
 				  .ctx = fw};
 	struct rs_err e;
 
-	*fw = (struct fw_world){.now_ms = 1000000, .out_piece = SIZE_MAX, .random = 1};
+	*fw = (struct fw_world){.now_ms = 1000000, .out_piece = SIZE_MAX, .random = 1, .probe = opt->probe};
 	fw->params = (struct stripe_params){
 	    .job = FAKE_JOB,
 	    .generation = FAKE_GENERATION,
@@ -70,7 +74,7 @@ void fw_init(struct fw_world *fw, const struct fw_options *opt)
 void fw_attach(struct fw_world *fw, unsigned rank)
 {
 	struct fw_worker *w = &fw->w[rank];
-	struct session_params sp = {.rank = rank, .peer_detect_ms = FAKE_DETECT_MS};
+	struct session_params sp = {.rank = rank, .peer_detect_ms = FAKE_DETECT_MS, .probe = fw->probe};
 	uint8_t payload[FRAME_CONTROL_MAX], frame[FRAME_HEADER + FRAME_CONTROL_MAX];
 	size_t bytes = stripe_memory(&fw->params);
 	struct rs_err e;

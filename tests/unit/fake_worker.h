@@ -40,10 +40,11 @@ struct fw_worker {
 struct fw_world {
 	struct lane *lane;
 	struct stripe_params params;
+	bool probe;
 	struct fw_worker w[FAKE_WORLD_MAX];
 	uint64_t now_ms;
 	size_t out_piece;                            /* most bytes of one sendmsg */
-	unsigned failed, gone, lost, late, answered; /* events */
+	unsigned failed, gone, lost, late, answered, proven; /* events */
 	unsigned clean;                              /* of those gone */
 	struct rs_err why;                           /* of the last LANE_FAILED */
 	struct lane_event event;                     /* the last LANE_LOST, LANE_LATE or LANE_ANSWERED */
@@ -56,6 +57,7 @@ struct fw_options {
 	unsigned world, window, priorities;
 	uint32_t chunk_bytes;
 	bool deterministic, checksum, retain;
+	bool probe; /* each worker must send PROBE */
 	const struct rs_kernels *kernels;
 	uint32_t detect_ms;
 };

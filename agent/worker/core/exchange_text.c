@@ -172,7 +172,7 @@ uint32_t unanswered_bytes(const struct exchange *x, unsigned reducer)
 
 	for (unsigned i = 0; i < x->links_n; i++) {
 		const struct link *l = &x->links[i];
-		uint32_t had = 0; /* bytes of HAVE frames, which are sent together */
+		uint32_t had = 0; /* bytes of PROBE, or of HAVE frames, which are sent together */
 
 		for (unsigned p = 0; l->reducer == reducer && p < x->params->priorities; p++)
 			for (uint32_t at = l->streams[p].head; at != l->streams[p].tail; at++) {
@@ -181,6 +181,8 @@ uint32_t unanswered_bytes(const struct exchange *x, unsigned reducer)
 				had += f->op ? 0 : FRAME_HEADER;
 				largest = f->op && f->bytes > largest ? f->bytes : largest;
 			}
+		if (l->reducer == reducer && l->probe == LINK_PROBE_SENT)
+			had = x->params->chunk_bytes;
 		largest = had > largest ? had : largest;
 	}
 	return passed < LOSS_PROOF_BYTES && largest > passed && largest >= TEXT_PACKET_BYTES ? largest : 0;
@@ -204,7 +206,7 @@ bool is_own_loss(const struct exchange *x, const struct rs_cause *cause)
 	return cause->code == RS_EPEER && cause->rank == 1 + x->opt.rank;
 }
 
-/* Returns the link of the reducer that runs and was sent to last; NULL: there is none. */
+/* Returns the link of the reducer that has joined and was sent to last; NULL: there is none. */
 static const struct link *text_find_sending(const struct exchange *x, unsigned reducer)
 {
 	const struct link *last = NULL;
@@ -212,7 +214,8 @@ static const struct link *text_find_sending(const struct exchange *x, unsigned r
 	for (unsigned i = 0; i < x->links_n; i++) {
 		const struct link *l = &x->links[i];
 
-		if (l->reducer == reducer && l->state == LINK_RUNNING && (!last || l->last_tx_ms > last->last_tx_ms))
+		if (l->reducer == reducer && (l->state == LINK_JOINED || l->state == LINK_RUNNING) &&
+		    (!last || l->last_tx_ms > last->last_tx_ms))
 			last = l;
 	}
 	return last;

@@ -4,7 +4,7 @@
 #include "proto/features.h"
 
 /* A reducer without these may come back to a job that uses them: no operation depends on them. */
-static const uint64_t features_optional = FEATURE_START;
+static const uint64_t features_optional = FEATURE_START | FEATURE_PROBE;
 
 uint64_t features_known(const struct exchange *x)
 {

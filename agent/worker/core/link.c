@@ -28,6 +28,7 @@ void link_reset(struct link *l)
 	l->payload_left = 0;
 	l->skip = false;
 	l->proven = false;
+	l->probe = LINK_PROBE_NONE;
 	l->view = LINK_NO_VIEW;
 	l->view_due = l->settle_due = l->ping_due = l->ping_on_done = false;
 	l->question = 0;

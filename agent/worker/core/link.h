@@ -36,6 +36,13 @@ enum link_state {
 	LINK_CLOSED,     /* the driver closes the connection if it is open */
 };
 
+/* Whether large messages pass on a connection that brings a reducer back. */
+enum link_probe {
+	LINK_PROBE_NONE, /* it is not tried, or they do */
+	LINK_PROBE_DUE,  /* PROBE is to be sent after WELCOME, if the reducer can answer it */
+	LINK_PROBE_SENT, /* waits for the reducer's PROBE */
+};
+
 /* Invariants: chunks_in_flight and bytes_in_flight are the sums over [head, tail) of the streams of all priorities.
  * sent_off bytes of the frame `sent` of the stream `partial_stream` are sent; while sent_off > 0 control frames and
  * other streams wait. saved_off <= saved_len, and control_off <= control_len. */
@@ -52,6 +59,7 @@ struct link {
 	bool ping_on_done;                   /* the reducer wants a PING when operations are done */
 	uint64_t question;                   /* the largest count of a PING of the reducer; PING repeats it */
 	bool proven;                         /* PROOF was sent; WELCOME must contain reducer_mac */
+	enum link_probe probe;
 
 	const uint16_t *own; /* the shards that live here, ascending */
 	unsigned own_n;

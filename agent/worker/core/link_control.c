@@ -10,6 +10,7 @@
 #include "agent/worker/core/link_fail.h"
 #include "agent/worker/core/link_queue.h"
 #include "agent/worker/core/view.h"
+#include "proto/features.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -121,6 +122,9 @@ static void link_on_welcome(struct link *l, uint64_t now_ms)
 	if (l->peer_detect_ms < LINK_DETECT_MIN_MS)
 		l->peer_detect_ms = LINK_DETECT_MIN_MS;
 	l->state = LINK_JOINED;
+	if (!(w.features & FEATURE_PROBE))
+		l->probe = LINK_PROBE_NONE;
+	l->x->links_changed |= l->probe == LINK_PROBE_DUE;
 	/* other reducers may be starting as well */
 	if (l->x->absent_by_ms < now_ms + 2 * LINK_RETRY_MAX_MS)
 		l->x->absent_by_ms = now_ms + 2 * LINK_RETRY_MAX_MS;
@@ -291,7 +295,7 @@ void link_control(struct link *l, uint64_t now_ms)
 		link_on_waiting(l, now_ms);
 	} else if (type == FRAME_LATE && l->state == LINK_RUNNING) {
 		link_on_late(l, now_ms);
-	} else if (type == FRAME_START && l->state == LINK_JOINED) {
+	} else if (type == FRAME_START && l->state == LINK_JOINED && l->probe == LINK_PROBE_NONE) {
 		link_on_start(l, now_ms);
 	} else {
 		link_violation(l, now_ms, "it sent a %s frame with %u payload bytes in a state that does not allow it",

@@ -7,6 +7,20 @@
 #include <stdarg.h>
 #include <stdio.h>
 
+/* The link tries again. If the path has let no large message pass, it does so later each time. */
+static void link_not_back(struct link *l, const struct loss *loss, uint64_t now_ms)
+{
+	const struct rs_cause *reported = loss->reported;
+	struct rs_err own;
+	bool unheard = reported && is_own_loss(l->x, reported) &&
+		       unheard_text(l->x, l->reducer, reported, now_ms, &own);
+
+	snprintf(l->reason, sizeof l->reason, "%s", unheard ? own.msg : loss->why);
+	if (l->probe == LINK_PROBE_SENT && (unheard || loss->narrow))
+		view_probe_failed(l->x, l->reducer, l->reason, sizeof l->reason, now_ms);
+	link_retry(l, now_ms);
+}
+
 void link_lost(struct link *l, const struct loss *loss, uint64_t now_ms)
 {
 	struct exchange *x = l->x;
@@ -26,8 +40,7 @@ void link_lost(struct link *l, const struct loss *loss, uint64_t now_ms)
 		    l->open ? NULL : l, now_ms);
 	} else if (!link_lives(l) || x->state == EXCHANGE_JOINING) {
 		/* no operation has started there: it may come back */
-		snprintf(l->reason, sizeof l->reason, "%s", full.why);
-		link_retry(l, now_ms);
+		link_not_back(l, &full, now_ms);
 	} else {
 		view_lose_reducer(x, l->reducer, &full, l, now_ms);
 	}

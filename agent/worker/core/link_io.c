@@ -23,12 +23,12 @@ unsigned link_send_target(struct link *l, struct iovec *iov, unsigned max)
 
 	if (l->state < LINK_HANDSHAKE || l->state > LINK_ENDING)
 		return 0;
+	if (l->control_len == 0)
+		link_queue_due(l);
 	if (l->saved_off < l->saved_len)
 		iov[n++] = (struct iovec){l->saved + l->saved_off, l->saved_len - l->saved_off};
 	else if (l->sent_off > 0)
 		n += outgoing_iov(iov, &s->ring[s->sent & s->mask], l->sent_off);
-	if (l->control_len == 0)
-		link_queue_due(l);
 	if (l->control_off < l->control_len)
 		iov[n++] = (struct iovec){l->control_out + l->control_off, l->control_len - l->control_off};
 	if (l->state != LINK_RUNNING)
@@ -349,18 +349,42 @@ static void link_answer_fetch(struct link *l, uint64_t now_ms)
 	frame_encode(&a->head, a->header);
 }
 
+/* PROBE: a chunk begins to come back. */
+static void link_begin_probe(struct link *l, uint64_t now_ms)
+{
+	if (l->probe != LINK_PROBE_SENT || l->frame.payload_len != l->x->params->chunk_bytes) {
+		link_violation(l, now_ms, "it sent a PROBE frame with %u payload bytes, which was not asked for",
+			       l->frame.payload_len);
+		return;
+	}
+	l->payload_left = l->frame.payload_len;
+	l->skip = true;
+}
+
+/* The path takes large messages. The reducer waits for this news too: it does not know whether they pass back. */
+static void link_end_probe(struct link *l)
+{
+	l->probe = LINK_PROBE_NONE;
+	l->x->losses[l->reducer].barren = 0;
+	link_queue_empty(l, FRAME_PROBE);
+	l->x->links_changed = true;
+}
+
 static void link_frame_complete(struct link *l, uint64_t now_ms)
 {
-	if (l->skip)
+	if (l->skip) {
 		l->skip = false;
-	else if (l->frame.type == FRAME_RESULT)
+		if (l->frame.type == FRAME_PROBE)
+			link_end_probe(l);
+	} else if (l->frame.type == FRAME_RESULT) {
 		link_end_result(l, now_ms);
-	else if (!control_intact(&l->frame, l->control_in))
+	} else if (!control_intact(&l->frame, l->control_in)) {
 		link_violation(l, now_ms, "the checksum of its %s frame is wrong", frame_type_name(l->frame.type));
-	else if (l->frame.type == FRAME_FETCH && l->x->retaining)
+	} else if (l->frame.type == FRAME_FETCH && l->x->retaining) {
 		link_answer_fetch(l, now_ms);
-	else
+	} else {
 		link_control(l, now_ms);
+	}
 }
 
 static void link_header_complete(struct link *l, uint64_t now_ms)
@@ -377,8 +401,10 @@ static void link_header_complete(struct link *l, uint64_t now_ms)
 		return;
 	if (l->frame.type == FRAME_RESULT) {
 		link_begin_result(l, now_ms);
+	} else if (l->frame.type == FRAME_PROBE) {
+		link_begin_probe(l, now_ms);
 	} else if (l->frame.payload_len > sizeof l->control_in) {
-		/* only DATA and KEPT may be this long, and no reducer sends them */
+		/* of the rest only DATA and KEPT may be this long, and no reducer sends them */
 		link_violation(l, now_ms, "it sent a %s frame with %u payload bytes in a state that does not allow it",
 			       frame_type_name(l->frame.type), l->frame.payload_len);
 	} else {

@@ -2,8 +2,11 @@
 /* The control frames that a link sends. */
 #include "agent/worker/core/link_queue.h"
 #include "agent/worker/core/features.h"
+#include "common/assert.h"
+#include "proto/features.h"
 
 #include <stdio.h>
+#include <string.h>
 
 void link_queue_frame(struct link *l, enum frame_type type, const uint8_t *payload, uint32_t len)
 {
@@ -41,10 +44,27 @@ static void link_queue_ping(struct link *l)
 	l->control_len += FRAME_HEADER;
 }
 
+/* PROBE with a chunk of zeros. It goes where frames are saved, since nothing else needs that place yet. */
+static void link_send_probe(struct link *l)
+{
+	const struct frame f = {.type = FRAME_PROBE,
+				.generation = l->x->opt.generation,
+				.payload_len = l->x->params->chunk_bytes};
+
+	rs_assert(l->saved_off == l->saved_len && l->sent_off == 0);
+	frame_encode(&f, l->saved);
+	memset(l->saved + FRAME_HEADER, 0, f.payload_len);
+	l->saved_off = 0;
+	l->saved_len = FRAME_HEADER + f.payload_len;
+	l->probe = LINK_PROBE_SENT;
+}
+
 void link_queue_due(struct link *l)
 {
 	if (l->state != LINK_JOINED && l->state != LINK_RUNNING)
 		return;
+	if (l->probe == LINK_PROBE_DUE)
+		link_send_probe(l);
 	if (l->view_due)
 		link_queue_view(l);
 	if (l->settle_due && l->state == LINK_RUNNING)
@@ -86,6 +106,8 @@ int link_queue_hello(struct link *l, struct rs_err *e)
 	h.has_nonce = x->opt.secret;
 	if (h.has_nonce && x->opt.random(x->opt.user, h.nonce, sizeof h.nonce, e))
 		return e->code;
+	if (h.rejoin && (h.features & FEATURE_PROBE))
+		l->probe = LINK_PROBE_DUE;
 	l->hello_len = control_pack_hello(l->hello, &h);
 	link_queue_frame(l, FRAME_HELLO, l->hello, l->hello_len);
 	return RS_OK;

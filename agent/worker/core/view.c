@@ -220,12 +220,31 @@ static void view_report_change(struct exchange *x, unsigned reducer)
 				       f->why);
 }
 
+/* Returns the pause before the next attempt to bring a reducer back, in milliseconds. */
+static uint64_t view_pause(struct reducer_loss *f, uint64_t now_ms)
+{
+	uint64_t pause = f->barren <= 7 ? (uint64_t)LOSS_PAUSE_MS << (f->barren - 1) : LOSS_PAUSE_MAX_MS;
+
+	f->not_before_ms = now_ms + pause;
+	return pause;
+}
+
+void view_probe_failed(struct exchange *x, unsigned reducer, char *why, size_t size, uint64_t now_ms)
+{
+	struct reducer_loss *f = &x->losses[reducer];
+	size_t len = strlen(why);
+
+	if (now_ms < f->not_before_ms)
+		return; /* another lane has said so already */
+	f->barren++;
+	snprintf(why + len, size - len, "; next attempt in %" PRIu64 " s", view_pause(f, now_ms) / 1000);
+}
+
 /* A reducer is lost. One that is reached, but through which no large payload comes, would stop the training again and
- * again for as long as it takes to detect that: it is brought back after pauses that grow. */
+ * again for as long as it takes to detect that: it is brought back after pauses that grow. Reducers that answer PROBE
+ * do not come back so. */
 static void view_count_barren(struct reducer_loss *f, bool narrow, uint64_t now_ms)
 {
-	uint64_t pause = LOSS_PAUSE_MAX_MS;
-
 	bool stuck = f->returned && f->passed < LOSS_PROOF_BYTES && f->cause.loss == RS_LOSS_SILENT;
 
 	f->barren = stuck ? f->barren + 1 : 0;
@@ -233,14 +252,12 @@ static void view_count_barren(struct reducer_loss *f, bool narrow, uint64_t now_
 	f->passed = 0;
 	if (!f->barren)
 		return;
-	if (f->barren <= 7)
-		pause = (uint64_t)LOSS_PAUSE_MS << (f->barren - 1);
-	f->not_before_ms = now_ms + pause;
 	snprintf(
 	    f->why + strlen(f->why), sizeof f->why - strlen(f->why),
 	    "; it was back and lost again without a large result, %u time%s in a row%s; next attempt in %" PRIu64 " s",
 	    f->barren, f->barren > 1 ? "s" : "",
-	    narrow ? "" : ", although small messages pass: check the MTU and the filters of the path", pause / 1000);
+	    narrow ? "" : ", although small messages pass: check the MTU and the filters of the path",
+	    view_pause(f, now_ms) / 1000);
 }
 
 /* Returns the time since the last byte of a reducer to which connections work, or worked until now; otherwise 0. */
@@ -327,10 +344,11 @@ static void view_merge_reducer(struct exchange *x, unsigned reducer, const struc
 	struct loss loss = {.why = "another rank has lost it"};
 	bool here = true;
 
-	/* WELCOME may still be on its way when others have received START */
+	/* WELCOME may still be on its way when others have received START; the answer to PROBE may not */
 	for (unsigned i = 0; i < x->links_n; i++)
 		here &= x->links[i].reducer != reducer ||
-			(x->links[i].state >= LINK_HANDSHAKE && x->links[i].state <= LINK_RUNNING);
+			(x->links[i].state >= LINK_HANDSHAKE && x->links[i].state <= LINK_RUNNING &&
+			 x->links[i].probe != LINK_PROBE_SENT);
 	/* it is back but the connection on which it was seen is lost already; or it was lost and this rank did not
 	 * notice */
 	if (life % 2 == 0 && (!here || before % 2 == 0))

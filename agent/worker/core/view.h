@@ -14,6 +14,10 @@ void view_drop_unreached(struct exchange *x, uint64_t now_ms);
 void view_lose_reducer(struct exchange *x, unsigned reducer, const struct loss *loss, const struct link *from,
 		       uint64_t now_ms);
 
+/* An attempt to bring a reducer back has shown that no large message passes: the next ones come later each time. Adds
+ * to `why`, a sentence in a buffer of this size, when that is. */
+void view_probe_failed(struct exchange *x, unsigned reducer, char *why, size_t size, uint64_t now_ms);
+
 /* START has arrived. */
 void view_started(struct link *l, uint64_t now_ms);
 /* DRAIN has arrived: the reducer wants to stop. */

@@ -171,7 +171,8 @@ static const struct {
     {TYPE, FRAME_START, "sent a START frame"},
     {TYPE, FRAME_RESULT, "sent a RESULT frame"},
     {TYPE, FRAME_WAITING, "sent a WAITING frame"},
-    {TYPE, 21, "frame type 21 is unknown"},
+    {TYPE, FRAME_PROBE, "sent a PROBE frame with 64 payload bytes, which was not asked for"},
+    {TYPE, 22, "frame type 22 is unknown"},
     {TYPE, 0, "frame type 0 is unknown"},
 };
 

@@ -412,6 +412,80 @@ START_TEST(start_finds_a_closed_session)
 }
 END_TEST
 
+static void send_probe(struct fw_world *fw, uint32_t bytes)
+{
+	static const uint8_t zeros[8192];
+
+	fw_send(fw, 0, (struct frame){.type = FRAME_PROBE, .payload_len = bytes}, zeros);
+}
+
+/* A chunk comes and goes back in pieces; control frames that are due meanwhile go before or behind it. The path counts
+ * as proven when the worker says that the answer has arrived, and again until START. */
+START_TEST(a_probe_goes_there_and_back)
+{
+	struct fw_world fw;
+	const uint8_t *payload;
+	struct frame f;
+
+	fw_attached(&fw, &(struct fw_options){.world = 2, .chunk_bytes = 8192, .probe = true, .retain = true});
+	fw_grant(&fw, 0, 0);
+	send_probe(&fw, 8192);
+	while (fw_feed(&fw, 0, 1 + (unsigned)_i * 499))
+		;
+	for (unsigned i = 0; i < 200; i++) {
+		fw_grant(&fw, 0, i == 0 ? FRAME_HEADER + 10 : 97);
+		if (i == 20)
+			fw_send_type(&fw, 0, FRAME_SETTLE); /* the worker's side goes on */
+		if (i == 40)
+			fw_tick(&fw, FAKE_DETECT_MS / 2); /* a heartbeat is due */
+		fw_feed_all(&fw, 64);
+	}
+	f = fw_expect(&fw, 0, FRAME_PROBE);
+	ck_assert_uint_eq(f.payload_len, 8192);
+	ck_assert(fw_take(&fw, 0, &f, &payload) && f.type == FRAME_PING);
+	ck_assert_uint_eq(fw.proven, 0);
+	fw_send_type(&fw, 0, FRAME_PROBE);
+	fw_feed_all(&fw, 64);
+	ck_assert_uint_eq(fw.proven, 1);
+	for (unsigned i = 0; i < 11; i++) { /* a lost event comes again */
+		fw_send_type(&fw, 0, FRAME_PING);
+		fw_send_type(&fw, 1, FRAME_PING);
+		fw_feed_all(&fw, 64);
+		fw_tick(&fw, LANE_TICK_MS);
+	}
+	ck_assert_uint_ge(fw.proven, 2);
+	ck_assert_uint_eq(fw.failed, 0);
+	fw_abort(&fw, RS_ECUT, "over");
+	fw_close(&fw);
+}
+END_TEST
+
+/* What is no PROBE, or comes at another time, ends the connection. 0: no byte; 1, 2: other lengths than a chunk's; 3:
+ * the news of an answer that was not sent; 4: twice. */
+START_TEST(a_wrong_probe_is_a_breach)
+{
+	static const uint32_t bytes[] = {0, 63, 65, 64, 64};
+	struct fw_world fw;
+	const uint8_t *payload;
+	struct frame f;
+
+	fw_attached(&fw, &(struct fw_options){.world = 2, .probe = true, .retain = true});
+	if (_i >= 3)
+		fw_grant(&fw, 0, 0);
+	send_probe(&fw, bytes[_i]);
+	if (_i >= 3)
+		send_probe(&fw, _i == 3 ? 0 : 64);
+	fw_feed_all(&fw, 50);
+	fw_grant(&fw, 0, SIZE_MAX / 2);
+	fw_flush(&fw);
+	ck_assert(fw_take(&fw, 0, &f, &payload));
+	ck_assert_uint_eq(f.type, FRAME_ABORT);
+	ck_assert_uint_eq(fw.failed, 0); /* only this connection */
+	ck_assert_uint_eq(fw.proven, 0);
+	fw_close(&fw);
+}
+END_TEST
+
 START_TEST(a_lane_is_freed_with_its_sessions)
 {
 	struct fw_world fw;
@@ -456,6 +530,8 @@ int main(void)
 	tcase_add_test(tc, a_stopped_reducer_loses_no_rank);
 	tcase_add_loop_test(tc, lingering_has_a_time_limit, 0, 2);
 	tcase_add_loop_test(tc, start_finds_a_closed_session, 0, 4);
+	tcase_add_loop_test(tc, a_probe_goes_there_and_back, 0, 20);
+	tcase_add_loop_test(tc, a_wrong_probe_is_a_breach, 0, 5);
 	tcase_add_loop_test(tc, a_lane_is_freed_with_its_sessions, 0, 2);
 	suite_add_tcase(suite, tc);
 	runner = srunner_create(suite);

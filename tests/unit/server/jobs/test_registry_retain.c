@@ -90,6 +90,75 @@ START_TEST(a_job_returns_to_a_reducer)
 }
 END_TEST
 
+/* What the ranks announce when they bring the reducer back, and how many of their lanes must show that large messages
+ * pass. 2 is the feature `probe`. */
+static const struct {
+	uint64_t ranks[2];
+	unsigned proofs;
+} probing[] = {{{2, 2}, 4}, {{2, 1}, 2}, {{0, 3}, 2}, {{1, 1}, 0}};
+
+START_TEST(start_waits_until_large_messages_pass)
+{
+	struct lane_event ev = {.type = LANE_PROVEN};
+	struct registry_admit a;
+	struct control_refused no;
+	unsigned probes = 0;
+	struct fr_world w;
+
+	fr_open(&w, 9, 8, UINT64_MAX);
+	for (unsigned i = 0; i < 4; i++) {
+		struct control_hello h = retaining(i / 2, i % 2, true);
+
+		h.features = probing[_i].ranks[i / 2];
+		ck_assert_int_eq(registry_hello(w.r, &h, &a, &no), RS_OK);
+		ck_assert(a.session.probe == (h.features >> 1 & 1));
+		registry_admitted(w.r, a.stripe.job);
+		probes += a.session.probe;
+	}
+	ck_assert_uint_eq(probes, probing[_i].proofs);
+	ev.job = a.stripe.job;
+	for (unsigned i = 0; i < 4; i++) {
+		ck_assert_uint_eq(w.n[REGISTRY_START], probes == 0);
+		ev.rank = i / 2;
+		ev.lane = i % 2;
+		probes -= probing[_i].ranks[i / 2] >> 1 & 1;
+		registry_lane_event(w.r, &ev);
+		registry_lane_event(w.r, &ev); /* it may come again */
+	}
+	ck_assert_uint_eq(w.n[REGISTRY_START], 1);
+	fr_all_gone(&w, ev.job, true);
+	fr_close(&w);
+}
+END_TEST
+
+/* A lane that closes before it has shown that must show it again. Ranks that start a job need not show it. */
+START_TEST(a_lane_that_closes_proves_nothing)
+{
+	struct fr_world w;
+	struct control_hello h;
+	uint64_t id = 0;
+
+	fr_open(&w, 9, 8, UINT64_MAX);
+	for (unsigned i = 0; i < 4; i++) {
+		h = retaining(i / 2, i % 2, _i);
+		h.features = i == 3 ? 2 : 0;
+		id = fr_admit(&w, &h);
+	}
+	ck_assert_uint_eq(w.n[REGISTRY_START], !_i);
+	if (_i) {
+		registry_session_closed(w.r, id, 1, 1, false);
+		fr_admit(&w, &h);
+		ck_assert_uint_eq(w.n[REGISTRY_START], 0);
+		registry_tick(w.r); /* the others wait for rank 1 */
+		ck_assert_uint_eq(w.n[REGISTRY_TELL], 1);
+		registry_lane_event(
+		    w.r, &(struct lane_event){.type = LANE_PROVEN, .job = id, .rank = 1, .lane = 1});
+		ck_assert_uint_eq(w.n[REGISTRY_START], 1);
+	}
+	fr_close(&w);
+}
+END_TEST
+
 /* For an error of this reducer alone, the worker gets a code that shows that others may not have it; with and
  * without retain. */
 START_TEST(errors_of_one_reducer_have_the_code_cut)
@@ -164,6 +233,8 @@ int main(void)
 	tcase_add_loop_test(tc, all_ranks_fail_over_or_none, 0, 2);
 	tcase_add_loop_test(tc, rejoining_ranks_join_only_rejoining_ranks, 0, 2);
 	tcase_add_test(tc, a_job_returns_to_a_reducer);
+	tcase_add_loop_test(tc, start_waits_until_large_messages_pass, 0, sizeof probing / sizeof probing[0]);
+	tcase_add_loop_test(tc, a_lane_that_closes_proves_nothing, 0, 2);
 	tcase_add_loop_test(tc, errors_of_one_reducer_have_the_code_cut, 0, 4);
 	tcase_add_loop_test(tc, a_drain_is_sent_to_jobs_with_failover, 1, 3);
 	suite_add_tcase(suite, tc);

@@ -4,9 +4,13 @@
 #include "tests/unit/fake_views.h"
 
 #include <check.h>
+#include <stdio.h>
 #include <string.h>
 
-enum { MINE = 99 }; /* incarnation of the exchange, which is rank 0 */
+enum {
+	MINE = 99, /* incarnation of the exchange, which is rank 0 */
+	PROBE_BYTES = 2048,
+};
 
 #define NEWER (UINT64_C(1) << 40) /* a feature that no release has */
 
@@ -31,13 +35,18 @@ static void say_start(struct reducers *f, unsigned link, uint64_t features, uint
 }
 
 /* Opens an exchange that offers these features and waits for START on all links. */
-static void open_offering(struct reducers *f, uint64_t offers)
+static void open_with(struct reducers *f, const char *yaml, uint64_t offers)
 {
-	reducers_open_offering(f, views_three, 3, 10000, offers);
+	reducers_open_offering(f, yaml, 3, 10000, offers);
 	f->welcome = f->start = f->answer = false;
 	reducers_pump(f);
 	for (unsigned i = 0; i < VIEWS_LINKS; i++)
 		say_welcome(f, i, UINT64_MAX);
+}
+
+static void open_offering(struct reducers *f, uint64_t offers)
+{
+	open_with(f, views_three, offers);
 }
 
 /* The sets of START on the links of reducers 0, 1, 2, of which 0 has two; what the rank offers; what the job uses. */
@@ -163,8 +172,118 @@ START_TEST(a_reducer_without_what_the_job_uses_cannot_return)
 }
 END_TEST
 
+/* A rank of a job that uses `probe` has lost reducer 1, and reads WELCOME of one that has these features. */
+static void open_return(struct reducers *f, uint64_t has)
+{
+	char yaml[400], *chunk;
+
+	/* a chunk that needs two packets */
+	ck_assert_uint_lt((size_t)snprintf(yaml, sizeof yaml, "%s", views_three), sizeof yaml);
+	chunk = strstr(yaml, "chunk_bytes: 1024");
+	ck_assert_ptr_nonnull(chunk);
+	memcpy(chunk, "chunk_bytes: 2048", strlen("chunk_bytes: 2048"));
+	open_with(f, yaml, FEATURES_ALL);
+	for (unsigned i = 0; i < VIEWS_LINKS; i++)
+		say_start(f, i, FEATURES_ALL, MINE);
+	reducers_cut(f, 2, "cut");
+	f->resume = true;
+	reducers_advance(f, 1000);
+	ck_assert(f->l[2].greeted && f->l[2].hello.rejoin);
+	say_welcome(f, 2, has);
+}
+
+static void say_probe(struct reducers *f, uint32_t bytes)
+{
+	static const uint8_t zeros[PROBE_BYTES + 4];
+
+	reducers_say(f, 2, &(struct frame){.type = FRAME_PROBE, .payload_len = bytes}, zeros);
+	reducers_pump(f);
+}
+
+/* A chunk goes to a reducer that returns, and comes back; then the rank says so. One that cannot answer is not asked. */
+START_TEST(a_reducer_returns_when_a_chunk_has_passed)
+{
+	struct reducers f;
+
+	open_return(&f, _i ? FEATURES_ALL : FEATURE_START);
+	ck_assert_uint_eq(f.l[2].probes, _i);
+	if (_i) {
+		ck_assert_uint_eq(f.l[2].probe_bytes, PROBE_BYTES);
+		f.piece = 7;
+		say_probe(&f, PROBE_BYTES);
+		ck_assert_uint_eq(f.l[2].probes, 2);
+		ck_assert_uint_eq(f.l[2].probe_bytes, 0);
+	}
+	ck_assert_uint_eq(f.back, 0);
+	say_start(&f, 2, FEATURE_START, 0);
+	ck_assert_uint_eq(f.back, 1);
+	reducers_close(&f);
+}
+END_TEST
+
+/* 0: START before the answer; 1, 2: an answer of another length; 3: one more. The reducer stays lost. */
+START_TEST(a_wrong_answer_to_probe_is_a_breach)
+{
+	struct reducers f;
+
+	open_return(&f, FEATURES_ALL);
+	if (_i == 0)
+		say_start(&f, 2, FEATURE_START, 0);
+	else
+		say_probe(&f, _i == 1 ? PROBE_BYTES - 4 : _i == 2 ? PROBE_BYTES + 4 : PROBE_BYTES);
+	if (_i == 3)
+		say_probe(&f, PROBE_BYTES);
+	ck_assert(!f.l[2].up);
+	ck_assert_uint_eq(f.back, 0);
+	ck_assert_int_eq(exchange_state(f.x), EXCHANGE_RUNNING);
+	reducers_close(&f);
+}
+END_TEST
+
+/* Lets time pass in which other reducers are heard. */
+static void wait_without(struct reducers *f, uint32_t ms)
+{
+	for (uint32_t at = 0; at < ms; at += 50) {
+		for (unsigned i = 0; i < VIEWS_LINKS && at % 500 == 0; i++)
+			if (i != 2)
+				reducers_say_control(f, i, FRAME_PING, NULL, 0);
+		reducers_advance(f, 50);
+	}
+}
+
+/* A reducer to which small messages pass, and large ones do not: 0 the rank hears nothing more of it, 1 the reducer
+ * says that it hears nothing more of the rank. It is tried again after 5 s, 10 s, ..., and the reason is the path. */
+START_TEST(a_narrow_path_is_tried_ever_later)
+{
+	struct reducers f;
+	unsigned tries;
+
+	open_return(&f, FEATURES_ALL);
+	for (unsigned n = 0; n < 4; n++) {
+		ck_assert_uint_eq(f.l[2].probes, 1 + n);
+		tries = f.l[2].tries;
+		if (_i)
+			reducers_say_lost(&f, 2, 0, "rank 0 was lost: nothing was heard from it for 1.0 s");
+		wait_without(&f, (_i ? 0 : f.cfg.timeouts.detect_ms) + (5000 << n) - 500);
+		ck_assert_uint_eq(f.l[2].tries, tries);
+		wait_without(&f, 1000);
+		ck_assert_uint_eq(f.l[2].tries, tries + 1);
+		say_welcome(&f, 2, FEATURES_ALL);
+	}
+	wait_without(&f, EXCHANGE_LOST_MS);
+	ck_assert_msg(strstr(f.reminder, "small messages pass and large ones do not (no answer to 2048 bytes): check the "
+					 "MTU and the filters of the path; next attempt in ") != NULL,
+		      "%s", f.reminder);
+	ck_assert_uint_eq(f.back, 0);
+	reducers_close(&f);
+}
+END_TEST
+
 static void add_tests(TCase *tc)
 {
+	tcase_add_loop_test(tc, a_reducer_returns_when_a_chunk_has_passed, 0, 2);
+	tcase_add_loop_test(tc, a_wrong_answer_to_probe_is_a_breach, 0, 4);
+	tcase_add_loop_test(tc, a_narrow_path_is_tried_ever_later, 0, 2);
 	tcase_add_loop_test(tc, a_job_uses_what_all_have, 0, sizeof agreements / sizeof agreements[0]);
 	tcase_add_test(tc, a_start_of_another_rank_0_is_another_training);
 	tcase_add_test(tc, a_start_that_was_not_announced_is_a_breach);
