@@ -14,12 +14,13 @@ enum {
 	CONTROL_JOB = 64,           /* bytes of a job name, terminator included */
 	CONTROL_LABEL = 128,        /* bytes of a worker's label, terminator included */
 	CONTROL_RUN = 128,          /* bytes of a run, terminator included */
+	CONTROL_EVIDENCE = 256,     /* bytes of evidence, terminator included */
 	CONTROL_MISSING = 16,       /* most missing ranks that WAITING names */
 	CONTROL_MESSAGE = 508,      /* bytes of a sentence, as in struct rs_err */
 	CONTROL_REDUCERS = 256,     /* most reducers of a view */
 	CONTROL_LIFE_MAX = 1 << 20, /* most deaths plus returns of one reducer that a view can express */
 	CONTROL_WHY = 200,          /* bytes of the reason in a view, terminator included */
-	CONTROL_HELLO_LEN = 768,    /* bytes of a packed HELLO at most */
+	CONTROL_HELLO_LEN = 1024,   /* bytes of a packed HELLO at most */
 	CONTROL_PROOF_LEN = 64,     /* bytes of a packed PROOF or CHALLENGE at most */
 	CONTROL_SOFTWARE = 48,      /* bytes of a name and version, terminator included */
 	CONTROL_WELCOME_LEN = 112,  /* bytes of a packed WELCOME at most */
@@ -42,6 +43,7 @@ struct control_hello {
 	uint32_t processes;
 	char label[CONTROL_LABEL];
 	char run[CONTROL_RUN]; /* "": unknown */
+	char evidence[CONTROL_EVIDENCE];
 	char reducer[CONTROL_JOB];
 	uint64_t incarnation;
 	uint32_t detect_ms;

@@ -2,6 +2,7 @@
 #include "server/jobs/registry_priv.h"
 
 #include "common/utf8.h"
+#include "config/evidence.h"
 #include "config/job.h"
 #include "config/run.h"
 #include "proto/features.h"
@@ -115,7 +116,8 @@ static int check_hello(const struct registry *r, const struct control_hello *h, 
 	return RS_OK;
 }
 
-_Static_assert((int)CONTROL_RUN == (int)RS_RUN_MAX, "a HELLO can have what a rank can be given");
+_Static_assert((int)CONTROL_RUN == (int)RS_RUN_MAX && (int)CONTROL_EVIDENCE == (int)RS_EVIDENCE_MAX,
+	       "a HELLO can have what a rank can be given");
 
 /* "rank 3 (pid 77 on HOST)" */
 static void name_rank(char *buf, size_t size, unsigned rank, const char *label)
@@ -123,23 +125,39 @@ static void name_rank(char *buf, size_t size, unsigned rank, const char *label)
 	snprintf(buf, size, "rank %u%s%.80s%s", rank, label[0] ? " (" : "", label, label[0] ? ")" : "");
 }
 
-/* Checks that the ranks of a job that has not ended belong to the run of this HELLO. The job may be the same training
- * before a restart that changed its run, so the worker may retry: if it has a run and its generation is newer, or as
- * long as no rank of the job has shown that it is alive. A job that only gathers ends if the HELLO comes from a job
- * that runs on other reducers and returns to this one. */
-static int check_run(struct registry *r, struct job *j, const struct control_hello *h, struct control_refused *no)
+/* Finds a rank of a job that belongs to another training than this HELLO, since its run differs, or in the same
+ * generation its evidence. Returns its number, and fills *e with a sentence; world_size: there is none. */
+static unsigned find_stranger(const struct job *j, const struct control_hello *h, struct rs_err *e)
 {
-	char mine[CONTROL_LABEL], theirs[CONTROL_LABEL];
-	unsigned there = 0;
-	struct rs_err e;
+	const struct member *m = j->members, *mine = h->rank < j->first.world_size ? &m[h->rank] : NULL;
+	bool same_run = strcmp(j->first.run, h->run) == 0, known = mine && mine->lanes;
+	char here[CONTROL_LABEL], there[CONTROL_LABEL];
 
-	if (strcmp(j->first.run, h->run) == 0)
+	if (same_run && (j->first.generation != h->generation || (known && mine->incarnation == h->incarnation)))
+		return j->first.world_size; /* a restart, or one more lane of a rank */
+	name_rank(here, sizeof here, h->rank, h->label);
+	for (unsigned i = 0; i < j->first.world_size; i++, m++) {
+		if (!m->lanes)
+			continue;
+		name_rank(there, sizeof there, i, m->label);
+		if (same_run ? rs_evidence_check(h->job, here, h->evidence, there, m->evidence, e)
+			     : rs_run_mismatch(h->job, here, h->run, there, j->first.run, e))
+			return i;
+	}
+	return j->first.world_size;
+}
+
+/* Checks that the ranks of a job that has not ended belong to the training of this HELLO. The job may be the same
+ * training before a restart that changed its run, so the worker may retry: if it has a run and its generation is newer,
+ * or as long as no rank of the job has shown that it is alive. A job that only gathers ends if the HELLO comes from a
+ * job that runs on other reducers and returns to this one. */
+static int check_training(struct registry *r, struct job *j, const struct control_hello *h, struct control_refused *no)
+{
+	struct rs_err e;
+	unsigned there = find_stranger(j, h, &e);
+
+	if (there == j->first.world_size)
 		return RS_OK;
-	while (there + 1 < j->first.world_size && !j->members[there].lanes)
-		there++;
-	name_rank(mine, sizeof mine, h->rank, h->label);
-	name_rank(theirs, sizeof theirs, there, j->members[there].label);
-	rs_run_mismatch(h->job, mine, h->run, theirs, j->first.run, &e);
 	if (h->rejoin && !j->first.rejoin && !j->running) {
 		job_end(r, j, &e, NULL);
 		return registry_refuse(no, e.code, true, "%s", e.msg);
@@ -184,7 +202,7 @@ static int find_job(struct registry *r, const struct control_hello *h, struct jo
 			    no, RS_EREFUSED, true,
 			    "generation %u of job %s has ended (%s) and its workers have not all left yet",
 			    h->generation, h->job, j->why.msg);
-		if (!j->ended && check_run(r, j, h, no))
+		if (!j->ended && check_training(r, j, h, no))
 			return no->code;
 		if (j->first.generation > h->generation && !j->ended)
 			return registry_refuse(no, RS_EREFUSED, false,
@@ -307,6 +325,7 @@ static void join(struct job *j, const struct control_hello *h, bool probes)
 	m->lanes |= UINT64_C(1) << h->lane;
 	m->processes = h->processes;
 	memcpy(m->label, h->label, sizeof m->label);
+	memcpy(m->evidence, h->evidence, sizeof m->evidence);
 	j->sessions++;
 	if ((unsigned)__builtin_popcountll(m->lanes) == h->lanes)
 		j->complete++;

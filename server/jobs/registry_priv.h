@@ -18,6 +18,7 @@ struct member {
 	uint64_t features; /* that each of its connections has announced */
 	uint32_t processes;
 	char label[CONTROL_LABEL];
+	char evidence[CONTROL_EVIDENCE];
 	char peer[MEMBER_PEER];
 	char transport[MEMBER_TRANSPORT];
 };

@@ -247,6 +247,7 @@ struct team {
 	unsigned index;
 	char job[16];
 	unsigned run; /* teams of one run are one training; a namesake has the same job and another run */
+	bool evident; /* all namesakes give one run, and only their evidence differs */
 	uint32_t generation;
 	unsigned world;
 	unsigned processes[SIM_WORLD], processes_all;

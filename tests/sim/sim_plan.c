@@ -322,13 +322,17 @@ void plan_draw(struct sim *s)
 	bool namesakes = sim_chance(s, 10) || s->namesakes;
 	unsigned n = namesakes ? 2 + sim_below(s, 3) : sim_chance(s, 75) ? 1 : 2;
 
+	/* one run for several trainings is a mistake of people: a restart would end any of them */
+	bool evident = namesakes && sim_chance(s, 40);
+
 	draw_network(s);
 	draw_reducers(s);
 	for (unsigned i = 0; i < n; i++) {
 		const char *job = jobs[namesakes ? 0 : i];
 
 		draw_team(s, job, i, NULL);
-		if (s->teams_n + n - i <= SIM_TEAMS && sim_chance(s, 30))
+		s->teams[s->teams_n - 1].evident = evident;
+		if (!evident && s->teams_n + n - i <= SIM_TEAMS && sim_chance(s, 30))
 			draw_team(s, job, i, &s->teams[s->teams_n - 1]);
 	}
 	draw_ranks(s);

@@ -440,12 +440,13 @@ static void on_reducer(void *user, const struct rs_reducer *r, enum exchange_cha
 void rank_birth(struct rank *k)
 {
 	struct team *t = k->team;
-	char run[24];
+	char run[24], evidence[24] = "";
 	struct exchange_options opt = {
 	    .params = rs_config_exchange(t->odd_rank == k->index && t->other_owner ? &t->other_cfg : &t->cfg),
 	    .job = t->job,
 	    .label = "simulated",
 	    .run = run,
+	    .evidence = evidence,
 	    .generation = t->generation,
 	    .rank = k->index,
 	    .world_size = t->world,
@@ -459,7 +460,9 @@ void rank_birth(struct rank *k)
 	};
 	struct rs_err e;
 
-	snprintf(run, sizeof run, "run-%u%s", t->run, fault_stranger(k) ? "-other" : "");
+	snprintf(run, sizeof run, "run-%u%s", t->evident ? 0 : t->run, fault_stranger(k) ? "-other" : "");
+	if (t->evident)
+		snprintf(evidence, sizeof evidence, "launcher=%u", t->run);
 	guard_rank(k, &opt);
 	if (exchange_new(&k->x, &opt, sim_ms(k->sim), &e)) {
 		sim_fail(k->sim, "exchange_new: %s", e.msg);

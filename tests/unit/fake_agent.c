@@ -338,6 +338,7 @@ void fake_hello(struct fake_agent *fa, struct fake_client *c, const char *job, u
 	local_init(&m, LOCAL_HELLO);
 	snprintf(m.hello.job, sizeof m.hello.job, "%s", job);
 	snprintf(m.hello.run, sizeof m.hello.run, "%s", fa->run ? fa->run : "");
+	snprintf(m.hello.evidence, sizeof m.hello.evidence, "%s", fa->evidence ? fa->evidence : "");
 	m.hello.rank = rank;
 	m.hello.world_size = world;
 	m.hello.local_rank = rank % local;

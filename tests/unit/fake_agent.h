@@ -47,6 +47,7 @@ struct fake_agent {
 	struct rs_config cfg;
 	uint64_t now_ms;
 	const char *run; /* of the next HELLOs; NULL: unknown */
+	const char *evidence; /* the same; NULL: none */
 	struct fake_client clients[FAKE_CLIENTS];
 	unsigned clients_n;
 	struct fake_engine engines[FAKE_ENGINES];

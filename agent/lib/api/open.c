@@ -8,6 +8,7 @@
 #include "common/descriptors.h"
 #include "common/log.h"
 #include "config/cluster.h"
+#include "config/evidence.h"
 #include "config/identity.h"
 #include "config/job.h"
 
@@ -36,6 +37,7 @@ struct opening {
 	reduction_mode mode; /* what is used: AGENT, NODE or DIRECT */
 	char name[NODE_AGENT_NAME];
 	struct rs_identity identity;
+	char evidence[RS_EVIDENCE_MAX];
 	char group_job[RS_NAME_MAX]; /* the job's name with the group's digits */
 };
 
@@ -308,6 +310,17 @@ static int open_name_group(struct opening *o, struct rs_err *e)
 	return RS_OK;
 }
 
+/* Finds evidence, if the launcher's information is about this job. */
+static void open_find_evidence(struct opening *o)
+{
+	char space[RS_HOST_MAX];
+
+	if (o->launch.rank < 0 || !open_launcher_agrees(o))
+		return;
+	rs_run_namespace(space, sizeof space, RS_RUN_NAMESPACE_FILE, NULL, NULL);
+	rs_evidence_find(o->evidence, &o->launch, space, NULL, NULL);
+}
+
 static int open_resolve_identity(struct opening *o, struct rs_err *e)
 {
 	bool group = o->opt.group && *o->opt.group;
@@ -316,6 +329,9 @@ static int open_resolve_identity(struct opening *o, struct rs_err *e)
 		return e->code;
 	o->to.run = o->identity.run;
 	o->to.job = o->identity.job;
+	o->to.evidence = o->evidence;
+	if (!group) /* the digits of a group are known to its ranks alone */
+		open_find_evidence(o);
 	if (!o->to.run[0] && o->to.world_size > 1 && !group)
 		return rs_fail(
 		    e, RS_ECONFIG,

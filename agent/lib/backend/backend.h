@@ -20,6 +20,7 @@ struct backend_options {
 	    *cfg; /* on success of open it belongs to the backend, which releases it with rs_config_close and free */
 	const char *job;
 	const char *run;        /* identity of the training (config/run.h); "": unknown */
+	const char *evidence;   /* config/evidence.h */
 	const char *agent_path; /* client_open only */
 	unsigned rank, world_size;
 	unsigned local_rank, local_world_size;

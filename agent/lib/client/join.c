@@ -242,6 +242,7 @@ static void join_hello(union local_message *m, const struct backend_options *opt
 	local_init(m, LOCAL_HELLO);
 	snprintf(m->hello.job, sizeof m->hello.job, "%s", opt->job);
 	snprintf(m->hello.run, sizeof m->hello.run, "%s", opt->run);
+	snprintf(m->hello.evidence, sizeof m->hello.evidence, "%s", opt->evidence);
 	m->hello.rank = opt->rank;
 	m->hello.world_size = opt->world_size;
 	m->hello.local_rank = opt->local_rank;

@@ -333,6 +333,7 @@ static int direct_start_engine(struct direct *d, const struct backend_options *o
 	    .cfg = opt->cfg,
 	    .job = opt->job,
 	    .run = opt->run,
+	    .evidence = opt->evidence,
 	    .generation = opt->generation,
 	    .rank = opt->rank,
 	    .world_size = opt->world_size,

@@ -56,6 +56,7 @@ struct local_event {
 struct local_engine {
 	const struct rs_config *cfg; /* valid until engine_freed */
 	const char *job, *run;       /* run: identity of the training, "": unknown */
+	const char *evidence;        /* config/evidence.h */
 	uint32_t generation;
 	unsigned rank, world_size; /* of nodes */
 	unsigned processes;

@@ -186,21 +186,42 @@ static void local_job_contradicted(struct local_job *j, const struct rs_err *why
 	local_job_fail(j, why);
 }
 
-/* Checks that no job of that name and another run lives: its ranks belong to another training. One with an older
- * generation may be the same training before a restart that changed its run, so the client may retry. */
+/* Checks that the evidence of a HELLO agrees with that of the job's local ranks. */
+static int local_job_check_evidence(const struct local_job *j, const struct local_hello *m, const char *mine,
+				    struct rs_err *e)
+{
+	char theirs[LOCAL_RANK_TEXT];
+
+	for (unsigned i = 0; i < j->members_n; i++)
+		if (j->members[i].client &&
+		    rs_evidence_check(j->name, mine, m->evidence, local_job_rank_text(j, i, theirs),
+				      j->members[i].hello.evidence, e))
+			return e->code;
+	return RS_OK;
+}
+
+/* Checks that no job of that name lives whose ranks belong to another training: with another run, or in the same
+ * generation with other evidence. One with an older generation may be the same training before a restart that changed
+ * its run, so the client may retry. */
 static int local_job_check_run(const struct local_hub *h, const struct local_hello *m, bool *ret_retry,
 			       struct rs_err *e)
 {
 	char mine[LOCAL_RANK_TEXT], theirs[LOCAL_RANK_TEXT];
 
 	for (const struct local_job *j = LIST_FIRST(&h->jobs); j; j = LIST_NEXT(j, link)) {
+		bool same = strcmp(j->run, m->run) == 0;
 		unsigned i = 0;
 
-		if (strcmp(j->name, m->job) != 0 || strcmp(j->run, m->run) == 0 || j->state >= JOB_ENDING)
+		if (strcmp(j->name, m->job) != 0 || j->state >= JOB_ENDING ||
+		    (same && j->generation != m->generation))
+			continue;
+		snprintf(mine, sizeof mine, "rank %u (pid %u on %s)", m->rank, m->pid, h->host);
+		if (same && local_job_check_evidence(j, m, mine, e))
+			return e->code;
+		if (same)
 			continue;
 		while (i + 1 < j->members_n && !j->members[i].client)
 			i++;
-		snprintf(mine, sizeof mine, "rank %u (pid %u on %s)", m->rank, m->pid, h->host);
 		*ret_retry = j->generation < m->generation;
 		return rs_run_mismatch(j->name, mine, m->run, local_job_rank_text(j, i, theirs), j->run, e);
 	}
@@ -283,6 +304,7 @@ static void local_job_start_engine(struct local_job *j, uint64_t now_ms)
 	spec = (struct local_engine){.cfg = j->cfg,
 				     .job = j->name,
 				     .run = j->run,
+				     .evidence = m->evidence,
 				     .generation = j->generation,
 				     .rank = m->node_rank,
 				     .world_size = m->nodes,

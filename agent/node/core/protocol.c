@@ -53,6 +53,7 @@ static void local_terminate_strings(union local_message *m)
 	case LOCAL_HELLO:
 		m->hello.job[sizeof m->hello.job - 1] = 0;
 		m->hello.run[sizeof m->hello.run - 1] = 0;
+		m->hello.evidence[sizeof m->hello.evidence - 1] = 0;
 		break;
 	case LOCAL_SUBMIT:
 		m->submit.name[sizeof m->submit.name - 1] = 0;

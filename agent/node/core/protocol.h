@@ -48,6 +48,7 @@
 #define RS_AGENT_NODE_CORE_PROTOCOL_H
 
 #include "common/error.h"
+#include "config/evidence.h"
 #include "config/run.h"
 #include "proto/operation.h"
 
@@ -102,6 +103,7 @@ struct local_hello {
 	struct local_head head;
 	char job[RS_NAME_MAX];
 	char run[RS_RUN_MAX]; /* identity of the training; "": unknown */
+	char evidence[RS_EVIDENCE_MAX];
 	uint32_t rank, world_size;
 	uint32_t local_rank, local_world_size;
 	uint32_t node_rank, nodes;
@@ -200,7 +202,7 @@ union local_message {
 	struct local_counters counters;
 };
 
-_Static_assert(sizeof(struct local_hello) == 8 + RS_NAME_MAX + RS_RUN_MAX + 40, "no hidden padding");
+_Static_assert(sizeof(struct local_hello) == 8 + RS_NAME_MAX + RS_RUN_MAX + RS_EVIDENCE_MAX + 40, "no hidden padding");
 _Static_assert(sizeof(struct local_failure) == 8 + 8 + LOCAL_TEXT + 4, "no hidden padding");
 _Static_assert(sizeof(struct local_alloced) == 8 + 16 + LOCAL_TEXT + 4, "no hidden padding");
 _Static_assert(sizeof(struct local_submit) == 8 + 32 + 48 + LOCAL_NAME, "no hidden padding");

@@ -94,6 +94,7 @@ int agentd_engine_start(void *ctx, void **ret, struct local_job *job, const stru
 	struct engine_options opt = {.cfg = spec->cfg,
 				     .job = spec->job,
 				     .run = spec->run,
+				     .evidence = spec->evidence,
 				     .generation = spec->generation,
 				     .rank = spec->rank,
 				     .world_size = spec->world_size,

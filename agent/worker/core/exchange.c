@@ -115,6 +115,8 @@ int exchange_new(struct exchange **ret, const struct exchange_options *opt, uint
 	x->opt.label = x->label;
 	snprintf(x->run, sizeof x->run, "%s", opt->run ? opt->run : "");
 	x->opt.run = x->run;
+	snprintf(x->evidence, sizeof x->evidence, "%s", opt->evidence ? opt->evidence : "");
+	x->opt.evidence = x->evidence;
 	x->features = opt->features;
 	x->opened_ms = now_ms;
 	x->report_ms = now_ms + EXCHANGE_QUIET_MS;

@@ -76,6 +76,7 @@ struct exchange_options {
 	const char *job;               /* copied */
 	const char *label;             /* names this worker in other ranks' messages; copied, may be NULL */
 	const char *run;               /* identity of the training (config/run.h); copied, may be NULL: unknown */
+	const char *evidence;          /* config/evidence.h; copied, may be NULL: none */
 	uint32_t generation;
 	unsigned rank, world_size;
 	unsigned processes;   /* training processes behind this worker, >= 1 */

@@ -53,10 +53,11 @@ struct exchange_trace {
  * shards. In state EXCHANGE_ENDED first is NULL. */
 struct exchange {
 	const struct exchange_params *params; /* those of opt */
-	struct exchange_options opt;          /* job, label and run point to the copies below */
+	struct exchange_options opt;          /* job, label, run and evidence point to the copies below */
 	char job[RS_NAME_MAX];
 	char label[CONTROL_LABEL];
 	char run[CONTROL_RUN];
+	char evidence[CONTROL_EVIDENCE];
 	uint64_t opened_ms, report_ms; /* time of exchange_new, and of the next report for whom it waits */
 	uint64_t running_ms;           /* when EXCHANGE_RUNNING began, at least 1; 0: not yet */
 	uint64_t degraded_ms;          /* time of the next report that reducers are lost; UINT64_MAX: none is lost */

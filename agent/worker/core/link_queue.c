@@ -102,6 +102,7 @@ int link_queue_hello(struct link *l, struct rs_err *e)
 	snprintf(h.job, sizeof h.job, "%s", x->job);
 	snprintf(h.label, sizeof h.label, "%s", x->label);
 	snprintf(h.run, sizeof h.run, "%s", x->run);
+	snprintf(h.evidence, sizeof h.evidence, "%s", x->evidence);
 	snprintf(h.reducer, sizeof h.reducer, "%s", r->id);
 	h.has_nonce = x->opt.secret;
 	if (h.has_nonce && x->opt.random(x->opt.user, h.nonce, sizeof h.nonce, e))

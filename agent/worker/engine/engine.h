@@ -22,6 +22,7 @@ struct engine_options {
 	unsigned processes;        /* training processes behind this worker */
 	const char *label;         /* names this worker in other ranks' messages; copied */
 	const char *run;           /* identity of the training (config/run.h), "": unknown; copied */
+	const char *evidence;      /* config/evidence.h; NULL: none; copied */
 	uint32_t connect_ms;
 	const struct rs_log *log; /* may be NULL; must stay valid */
 	bool single_worker;       /* as in exchange_options */

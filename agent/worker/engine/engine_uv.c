@@ -113,6 +113,7 @@ static int engine_init_exchange(struct engine *en, struct rs_err *e)
 	    .job = o->job,
 	    .label = o->label,
 	    .run = o->run,
+	    .evidence = o->evidence,
 	    .generation = o->generation,
 	    .rank = o->rank,
 	    .world_size = o->world_size,

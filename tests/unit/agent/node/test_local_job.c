@@ -323,6 +323,38 @@ START_TEST(a_rank_of_another_run_is_refused)
 }
 END_TEST
 
+/* The same with one run: their launchers differ. A restart may have another launcher. */
+START_TEST(a_rank_with_other_evidence_is_refused)
+{
+	struct fake_client *c[2], *other;
+
+	fa.evidence = "port=1";
+	if (_i) {
+		fake_job(&fa, c, 2, 2);
+	} else {
+		c[1] = fake_connect(&fa);
+		fake_hello(&fa, c[1], "j", 0, 1, 2, 2);
+	}
+	fa.evidence = "port=2";
+	other = fake_connect(&fa);
+	fake_hello(&fa, other, "j", 0, 0, 2, 2);
+	expect(other, "REFUSED:-5", NULL);
+	ck_assert_msg(strstr(other->sentence, "port is 2 to rank 0 (pid ") != NULL, "\"%s\"", other->sentence);
+	ck_assert_msg(strstr(other->sentence, ", and 1 to rank ") != NULL, "\"%s\"", other->sentence);
+	expect(c[1], _i ? "WELCOME READY" : "WELCOME", NULL);
+	fa.evidence = NULL; /* it agrees with each */
+	if (!_i) {
+		other = fake_connect(&fa);
+		fake_hello(&fa, other, "j", 0, 0, 2, 2);
+		expect(other, "WELCOME", NULL);
+	}
+	fa.evidence = "port=2";
+	other = fake_connect(&fa);
+	fake_hello(&fa, other, "j", 1, 0, 2, 2);
+	expect(other, "WELCOME", NULL);
+}
+END_TEST
+
 START_TEST(a_run_with_spaces_is_refused)
 {
 	struct fake_client *c = fake_connect(&fa);
@@ -480,6 +512,7 @@ int main(void)
 	tcase_add_test(t, joining_a_job_whose_ranks_linger_is_retried);
 	tcase_add_test(t, a_running_job_admits_no_further_rank);
 	tcase_add_loop_test(t, a_rank_of_another_run_is_refused, 0, 2);
+	tcase_add_loop_test(t, a_rank_with_other_evidence_is_refused, 0, 2);
 	tcase_add_test(t, a_run_with_spaces_is_refused);
 	tcase_add_test(t, jobs_are_limited);
 	tcase_add_test(t, abort_comes_after_the_engine);

@@ -126,6 +126,67 @@ START_TEST(a_job_uses_what_all_ranks_and_the_reducer_have)
 }
 END_TEST
 
+/* The evidence of rank 0, and that of rank 1; what the sentence says, NULL: they are one training. */
+static const struct {
+	const char *first, *second, *says;
+} evidence[] = {
+    {"port=1 space=a", "port=1 space=a", NULL},
+    {"port=1", "space=a", NULL},
+    {"", "port=1", NULL},
+    {"port=1", "port=2",
+     "two trainings use the job name train and one run: port is 2 to rank 1 (process 1 on c), and 1 to rank 0 "},
+    {"port=1 space=a", "space=b", "space is b to rank 1 (process 1 on c), and a to rank 0 "},
+};
+
+/* _i % 5: the row. _i / 5: while the job gathers, while it runs. */
+START_TEST(ranks_with_different_evidence_never_meet)
+{
+	const char *says = evidence[_i % 5].says;
+	struct control_hello h = contender(1);
+	struct fr_world w;
+	uint64_t id = 0;
+
+	fr_open(&w, 9, 8, UINT64_MAX);
+	for (unsigned i = 0; i < (_i / 5 ? 4 : 2); i++) {
+		struct control_hello own = fr_hello(i / 2, i % 2);
+
+		strcpy(own.evidence, evidence[_i % 5].first);
+		id = fr_admit(&w, &own);
+	}
+	strcpy(h.evidence, evidence[_i % 5].second);
+	if (says) {
+		fr_refused(&w, &h, RS_EMISMATCH, true, says);
+		answer(&w, id, 0, 0);
+		fr_refused(&w, &h, RS_EMISMATCH, false, says);
+		ck_assert_uint_eq(w.n[REGISTRY_ABORT], 0);
+		/* a restart with the same run has another launcher */
+		h.generation++;
+		fr_admit(&w, &h);
+		ck_assert_uint_eq(w.n[REGISTRY_ABORT], 1);
+	} else if (!(_i / 5)) {
+		ck_assert_uint_eq(fr_admit(&w, &h), id);
+	}
+	fr_close(&w);
+}
+END_TEST
+
+/* A gathering whose evidence is that of another training yields to a job that runs and returns. */
+START_TEST(a_gathering_with_other_evidence_yields)
+{
+	struct fr_world w;
+	struct control_hello own = fr_hello(0, 0), h = contender(1);
+
+	fr_open(&w, 9, 8, UINT64_MAX);
+	own.retain = h.retain = h.rejoin = true;
+	strcpy(own.evidence, "port=1");
+	strcpy(h.evidence, "port=2");
+	fr_admit(&w, &own);
+	fr_refused(&w, &h, RS_EMISMATCH, true, "port is 2 to rank 1");
+	ck_assert_uint_eq(w.n[REGISTRY_ABORT], 1);
+	fr_close(&w);
+}
+END_TEST
+
 /* The runs of the two jobs in which rank 0 and another rank wait, the other rank, and whether the reducer says so. */
 static const struct {
 	const char *first, *second;
@@ -228,6 +289,8 @@ int main(void)
 	SRunner *runner;
 	int failed;
 
+	tcase_add_loop_test(tc, ranks_with_different_evidence_never_meet, 0, 10);
+	tcase_add_test(tc, a_gathering_with_other_evidence_yields);
 	tcase_add_loop_test(tc, a_place_is_refused_for_good_if_its_rank_lives, 0, 3);
 	tcase_add_loop_test(tc, a_job_uses_what_all_ranks_and_the_reducer_have, 0,
 			    sizeof features / sizeof features[0]);
