@@ -167,10 +167,17 @@ static void make_method(void)
 
 void tcp_conn_tune(int fd, uint32_t detect_ms)
 {
-	int on = 1, idle_s = KEEPALIVE_S;
+	int on = 1;
 
 	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
 	setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &detect_ms, sizeof detect_ms);
+	tcp_conn_keep_alive(fd);
+}
+
+void tcp_conn_keep_alive(int fd)
+{
+	int on = 1, idle_s = KEEPALIVE_S;
+
 	setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
 	setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof idle_s);
 	setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &idle_s, sizeof idle_s);

@@ -70,6 +70,8 @@ enum tcp_conn_progress {
  * lost. Keepalive keeps a NAT or firewall between the peers from forgetting a connection whose heartbeats are rare.
  * Errors are ignored: they affect speed, and not correctness. */
 void tcp_conn_tune(int fd, uint32_t detect_ms);
+/* Sets the options for keepalive alone. */
+void tcp_conn_keep_alive(int fd);
 
 /* Makes a plain connection of fd, which it owns from here on. */
 void tcp_conn_plain(struct tcp_conn *c, int fd);

@@ -85,6 +85,8 @@ fuzz-coverage: ## say how much of the parsers and cores the inputs in tests/fuzz
 FAULT := REDUCTION_BUILD=$(B) REDUCTION_SAN=$(SAN) $(PYTHON) tests/fault
 fault: all ## train while reducers, agents, workers and links fail: ROUNDS=N (20) from SEED=first on; as root links too
 	$(FAULT)/fault.py --out $(BUILD)/fault $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(SEED),--seed $(SEED)) $(ARGS)
+mix: all ## start two trainings that look alike: ROUNDS=N (20) of each kind in each mode; is a sum ever that of both
+	$(FAULT)/mix.py $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(SEED),--seed $(SEED)) $(ARGS)
 soak: all ## jobs and faults for MINUTES=N (5): is every result right, does memory stay flat
 	$(FAULT)/soak.py --out $(BUILD)/soak/soak.jsonl $(if $(MINUTES),--minutes $(MINUTES)) $(if $(SEED),--seed $(SEED)) $(ARGS)
 

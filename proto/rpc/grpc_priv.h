@@ -120,6 +120,8 @@ void call_peer_text(grpc_call *call, char buf[RPC_PEER_MAX]);
 void call_certificate_text(grpc_call *call, char buf[RPC_CERTIFICATE_MAX]);
 /* Writes a sentence about how a client's call ended. */
 void status_text(grpc_status_code code, const char *details, enum client_security own, struct rs_err *ret);
+/* Returns how the connection of a client's call was lost, by gRPC's details. */
+enum rs_loss status_loss(const char *details);
 /* Copies a slice into a string, cut to size. */
 void slice_text(grpc_slice s, char *buf, size_t size);
 
@@ -242,7 +244,7 @@ void stream_waker(struct rpc_stream *s, struct rpc_waker w);
 ssize_t stream_recv(struct rpc_stream *s, const struct iovec *iov, unsigned n);
 ssize_t stream_send(struct rpc_stream *s, const struct iovec *iov, unsigned n);
 void stream_finish(struct rpc_stream *s);
-void stream_error(struct rpc_stream *s, struct rs_err *ret);
+enum rs_loss stream_error(struct rpc_stream *s, struct rs_err *ret);
 void stream_peer(const struct rpc_stream *s, char buf[RPC_PEER_MAX]);
 void stream_certificate(const struct rpc_stream *s, char buf[RPC_CERTIFICATE_MAX]);
 void stream_close(struct rpc_stream *s, enum rpc_code code, const char *why);

@@ -444,7 +444,7 @@ void stream_waker(struct rpc_stream *s, struct rpc_waker w)
 	pthread_mutex_unlock(&s->wake_lock);
 }
 
-void stream_error(struct rpc_stream *s, struct rs_err *ret)
+enum rs_loss stream_error(struct rpc_stream *s, struct rs_err *ret)
 {
 	char details[384];
 
@@ -455,10 +455,12 @@ void stream_error(struct rpc_stream *s, struct rs_err *ret)
 	} else if (s->channel) {
 		slice_text(s->details, details, sizeof details);
 		status_text(s->status, details, s->own, ret);
+		return status_loss(details);
 	} else {
 		rs_fail(ret, RS_EIO,
 			s->cancelled ? "the connection was lost or the call cancelled" : "the call has ended");
 	}
+	return RS_LOSS_OTHER;
 }
 
 void stream_peer(const struct rpc_stream *s, char buf[RPC_PEER_MAX])

@@ -154,3 +154,12 @@ void status_text(grpc_status_code code, const char *details, enum client_securit
 	else
 		rs_fail(ret, RS_EIO, "gRPC %s", code_name(code));
 }
+
+/* gRPC has no number for it. */
+enum rs_loss status_loss(const char *details)
+{
+	if (strstr(details, "Connection reset by peer"))
+		return RS_LOSS_RESET;
+	return strstr(details, "Connection timed out") || strstr(details, "ping timeout") ? RS_LOSS_SILENT
+											   : RS_LOSS_OTHER;
+}

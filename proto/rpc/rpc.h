@@ -24,7 +24,7 @@
 #include <sys/uio.h>
 
 enum {
-	RPC_VERSION = 2,             /* of struct rpc_api */
+	RPC_VERSION = 3,             /* of struct rpc_api */
 	RPC_PEER_MAX = 80,           /* bytes of "[v6]:port" with its terminator */
 	RPC_CERTIFICATE_MAX = 16384, /* bytes of a certificate in PEM */
 	RPC_REQUEST_MAX = 65536,     /* bytes of the request of a call that is not a stream */
@@ -196,8 +196,8 @@ struct rpc_api {
 	ssize_t (*stream_send)(struct rpc_stream *s, const struct iovec *iov, unsigned n);
 	/* Ends our side: the peer's recv returns 0 after all bytes before. */
 	void (*stream_finish)(struct rpc_stream *s);
-	/* Writes why the stream is broken. */
-	void (*stream_error)(struct rpc_stream *s, struct rs_err *ret);
+	/* Writes why the stream is broken, and returns how its connection was lost. */
+	enum rs_loss (*stream_error)(struct rpc_stream *s, struct rs_err *ret);
 	/* Writes the numeric address of the peer, "?" if it is not known. */
 	void (*stream_peer)(const struct rpc_stream *s, char buf[RPC_PEER_MAX]);
 	/* Writes the peer's certificate in PEM; empty if there is none or it is too long. */

@@ -8,6 +8,7 @@
 #include "agent/worker/engine/address.h"
 #include "agent/worker/engine/engine_uv.h"
 #include "agent/worker/engine/tcp.h"
+#include "common/tcp_conn.h"
 
 #include <arpa/inet.h>
 #include <netdb.h>
@@ -71,11 +72,16 @@ static void conn_grpc_close(struct grpc *c)
 	c->state = GRPC_IDLE; /* conn_grpc_looked_up ignores the result of a lookup */
 }
 
-static void conn_grpc_lose(struct grpc *c, const char *reason)
+static void conn_grpc_lose_how(struct grpc *c, const char *reason, enum rs_loss how)
 {
 	conn_grpc_log(c, c->state == GRPC_UP ? "reducer-disconnected" : "reducer-unreachable", reason);
 	conn_grpc_close(c);
-	exchange_disconnected(c->conn.en->x, c->conn.link, reason, RS_LOSS_OTHER, conn_grpc_now(c));
+	exchange_disconnected(c->conn.en->x, c->conn.link, reason, how, conn_grpc_now(c));
+}
+
+static void conn_grpc_lose(struct grpc *c, const char *reason)
+{
+	conn_grpc_lose_how(c, reason, RS_LOSS_OTHER);
 }
 
 /* As conn_grpc_lose, for a reason that another attempt does not change. */
@@ -90,12 +96,12 @@ static void conn_grpc_reject(struct grpc *c, const char *reason)
 static void conn_grpc_lose_stream(struct grpc *c, ssize_t rc)
 {
 	struct rs_err e;
+	enum rs_loss how = conn_grpc_rpc(c)->stream_error(c->stream, &e);
 
-	conn_grpc_rpc(c)->stream_error(c->stream, &e);
 	if (rc < 0 && e.code == RS_EREFUSED && c->state == GRPC_OPENING)
 		conn_grpc_reject(c, e.msg);
 	else
-		conn_grpc_lose(c, rc == 0 ? "it closed the connection" : e.msg);
+		conn_grpc_lose_how(c, rc == 0 ? "it closed the connection" : e.msg, how);
 }
 
 static bool conn_grpc_socket_taken(void *user, uint64_t cookie)
@@ -196,7 +202,9 @@ static void conn_grpc_up(struct grpc *c)
 	c->state = GRPC_UP;
 	c->finished = c->send_failed = false;
 	if (!c->local && !grpc_socket_find(&c->socket, (struct sockaddr *)&c->address.at, conn_grpc_socket_taken, c))
-		conn_grpc_log(c, "socket-not-found", "the window has no signals");
+		conn_grpc_log(c, "socket-not-found", "the window has no signals, and the connection no keepalives");
+	if (c->socket.fd >= 0)
+		tcp_conn_keep_alive(c->socket.fd);
 	conn_grpc_log(c, "reducer-connected", "");
 	exchange_connected(c->conn.en->x, c->conn.link, conn_grpc_now(c));
 }

@@ -3,6 +3,7 @@
 # run: beside-others
 """Two trainings whose jobs have the same name are never summed together: every rank says which run it belongs to."""
 
+import itertools
 import unittest
 
 import harness
@@ -158,6 +159,39 @@ class Identity(unittest.TestCase):
                 'REDUCTION_RUN: found "night 7", expected 1 to 127 printable characters without spaces',
                 wrong.said("open")["message"],
             )
+
+    def test_one_run_for_two_starts(self):
+        """A person gives two starts one REDUCTION_RUN. Their launchers show that they are two."""
+        slurm = {"RANK": "", "WORLD_SIZE": "", "SLURM_NTASKS": 2, "SLURM_JOB_ID": 7, "REDUCTION_LOCAL_WORLD_SIZE": 2}
+        cases = [
+            ("MASTER_PORT", "2", "1", [{"MASTER_PORT": port} for port in (1, 2)]),
+            ("namespace", "b", "a", [{"POD_NAMESPACE": space} for space in "ab"]),
+            ("launcher", "slurm:7.2", "slurm:7.1", [{**slurm, "SLURM_STEP_ID": step} for step in (1, 2)]),
+            ("torchrun-of-node0", "x_2", "x_1",
+             [{"GROUP_RANK": 0, "GROUP_WORLD_SIZE": 1, "TORCHELASTIC_ERROR_FILE": f"/tmp/x_{i}/attempt_0/0/error.json"}
+              for i in (1, 2)]),
+        ]  # fmt: skip
+        for agents, (what, theirs, ours, env) in itertools.product((0, 1), cases):
+            with (
+                self.subTest(what, agents=agents),
+                harness.Cluster(agents=agents, config={"logging": {"level": "debug"}}) as c,
+            ):
+
+                def start(rank, number, training):
+                    place = {"SLURM_PROCID": rank, "REDUCTION_LOCAL_RANK": rank} if what == "launcher" else {}
+                    return c.start_worker(rank, 2, value(number), env={**env[training], **place})
+
+                first = start(0, 1, 0)
+                if agents:
+                    c.agents[0].wait_text("client-joined")
+                else:
+                    c.reducers[0].wait_text("job-opened")
+                said = start(1, 100, 1).said("open")
+                self.assertEqual(said["error"], "MismatchError", said)
+                self.assertRegex(said["message"],
+                                 f"two trainings use the job name test and one run: {what} is {theirs} to rank 1 .pid "
+                                 rf"\d+ on .*, and {ours} to rank 0 .pid {first.pid} on .*. Give each start its own")  # fmt: skip
+                self.check_sum([first, start(1, 2, 0)], 3.0)
 
     def test_status_shows_the_run(self):
         with harness.Cluster(server_config={"server": {"grpc": "127.0.0.1:0"}}) as c:

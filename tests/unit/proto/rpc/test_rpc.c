@@ -4,6 +4,9 @@
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -255,6 +258,63 @@ START_TEST(a_peer_without_grpc_is_reported)
 }
 END_TEST
 
+/* Moves bytes between two sockets, on a thread of its own, until it is to stop. */
+struct relay {
+	int fd[2];
+	atomic_bool stop;
+};
+
+static void *relay_run(void *arg)
+{
+	struct relay *r = arg;
+	struct pollfd p[2] = {{.fd = r->fd[0], .events = POLLIN}, {.fd = r->fd[1], .events = POLLIN}};
+	char buf[4096];
+	ssize_t n;
+
+	while (!atomic_load(&r->stop)) {
+		poll(p, 2, 10);
+		for (unsigned i = 0; i < 2; i++)
+			if (p[i].revents && (n = read(p[i].fd, buf, sizeof buf)) > 0)
+				ck_assert_int_eq(write(p[!i].fd, buf, (size_t)n), n);
+	}
+	return NULL;
+}
+
+/* A connection is reset, as by a NAT that has forgotten it, or ends. */
+START_TEST(a_reset_is_told_from_other_losses)
+{
+	struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+	struct linger hard = {.l_onoff = 1};
+	char name[64];
+	int fd = tcp_socket(true, name, sizeof name), to = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	struct rpc_stream *c, *s;
+	struct relay r = {.stop = false};
+	pthread_t thread;
+	struct rs_err e;
+
+	a.sin_port = htons((uint16_t)atoi(strrchr(frpc.address, ':') + 1));
+	ck_assert(!connect(to, (struct sockaddr *)&a, sizeof a));
+	c = frpc_open_at(name, "/test.Bytes/Exchange");
+	r.fd[0] = accept(fd, NULL, NULL);
+	r.fd[1] = to;
+	ck_assert(!pthread_create(&thread, NULL, relay_run, &r));
+	s = frpc_stream();
+	ck_assert_int_eq(frpc.api->stream_send(s, &(struct iovec){"x", 1}, 1), 1);
+	ck_assert_int_eq(recv_end(c), 1);
+	atomic_store(&r.stop, true);
+	pthread_join(thread, NULL);
+	if (_i)
+		setsockopt(r.fd[0], SOL_SOCKET, SO_LINGER, &hard, sizeof hard);
+	close(r.fd[0]);
+	ck_assert_int_eq(recv_end(c), RPC_BROKEN);
+	ck_assert_int_eq(frpc.api->stream_error(c, &e), _i ? RS_LOSS_RESET : RS_LOSS_OTHER);
+	close(to);
+	close(fd);
+	frpc.api->stream_close(c, 0, NULL);
+	frpc.api->stream_close(s, 0, NULL);
+}
+END_TEST
+
 START_TEST(calls_above_the_limit_are_refused)
 {
 	struct rpc_stream *c[FRPC_CALLS_MAX], *s[FRPC_CALLS_MAX];
@@ -320,6 +380,7 @@ int main(void)
 
 	tcase_add_test(tc, a_client_that_vanishes_is_noticed);
 	tcase_add_loop_test(tc, a_peer_without_grpc_is_reported, 0, sizeof foreign / sizeof foreign[0]);
+	tcase_add_loop_test(tc, a_reset_is_told_from_other_losses, 0, 2);
 	tcase_add_test(tc, calls_above_the_limit_are_refused);
 	tcase_add_test(tc, a_call_without_a_request_ends);
 	suite_add_tcase(s, tc);
