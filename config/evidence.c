@@ -35,7 +35,7 @@ static void evidence_add(struct evidence *v, const char *name, const char *value
 	v->len += (size_t)n;
 }
 
-/* "/tmp/torchelastic_x/RUN_y/attempt_0/1/error.json": torchrun makes the folder RUN_y when it starts, with a random
+/* "/tmp/torchelastic_x/9_y/attempt_0/1/error.json": torchrun makes the folder 9_y when it starts, with a random
  * part in its name. */
 static void evidence_of_torchrun(struct evidence *v)
 {

@@ -88,7 +88,8 @@ class Communicator:
         self.connect = connect_grpc if grpc else connect_tcp
         fields = dict(job=job, rank=rank, world_size=world_size, incarnation=secrets.randbits(64), processes=1,
                       label=f"python rank {rank}", software="reference client", chunk_bytes=32768, window=32,
-                      priorities=2, detect_ms=10000, retain=len(reducers) > 1, features=p.FEATURE_START | p.FEATURE_PROBE)  # fmt: skip
+                      priorities=2, detect_ms=10000, retain=len(reducers) > 1,
+                      features=p.FEATURE_START | p.FEATURE_PROBE)  # fmt: skip
         self.hello = h = pb.Hello(**{**fields, **hello})
         h.config_digest = p.digest(h.deterministic, h.checksum, h.chunk_bytes, h.window, h.priorities,
                                    [(name, lanes) for name, _, lanes in reducers], owner)  # fmt: skip

@@ -161,5 +161,5 @@ enum rs_loss status_loss(const char *details)
 	if (strstr(details, "Connection reset by peer"))
 		return RS_LOSS_RESET;
 	return strstr(details, "Connection timed out") || strstr(details, "ping timeout") ? RS_LOSS_SILENT
-											   : RS_LOSS_OTHER;
+											  : RS_LOSS_OTHER;
 }

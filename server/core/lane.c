@@ -194,11 +194,10 @@ static void session_silent(struct session *s)
 		stripe_fail_lost(st, s->rank, RS_LOSS_SILENT, &why);
 		return;
 	}
-	session_queue_frame(s, FRAME_ABORT, payload,
-			    control_pack_abort(payload, &why,
-					       &(struct rs_cause){.code = RS_EPEER,
-								  .rank = 1 + s->rank,
-								  .loss = RS_LOSS_SILENT}));
+	session_queue_frame(
+	    s, FRAME_ABORT, payload,
+	    control_pack_abort(payload, &why,
+			       &(struct rs_cause){.code = RS_EPEER, .rank = 1 + s->rank, .loss = RS_LOSS_SILENT}));
 	session_drain(s);
 }
 

@@ -112,7 +112,7 @@ struct session {
 	enum session_probe probe;
 	uint32_t echo_len, echo_off;
 	uint8_t echo[FRAME_HEADER];
-	struct tx_result *results;         /* rings of all streams; owned */
+	struct tx_result *results; /* rings of all streams; owned */
 	unsigned results_n;
 	uint32_t result_off; /* sent bytes of the first result of the priority `partial` */
 	unsigned partial;

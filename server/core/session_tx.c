@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The sending side of a session. Before START there is an answer to PROBE, between two control frames. Results are sent out of the accumulators without a copy. The order is: the
- * result that is partly sent, or else control frames; then results, those of higher priorities first. session_sent
- * counts in the same order. */
+/* The sending side of a session. Before START there is an answer to PROBE, between two control frames. Results are sent
+ * out of the accumulators without a copy. The order is: the result that is partly sent, or else control frames; then
+ * results, those of higher priorities first. session_sent counts in the same order. */
 #include "common/assert.h"
 #include "server/core/stripe.h"
 #include "server/core/stripe_view.h"
@@ -82,9 +82,8 @@ static void session_queue_due(struct session *s)
 static unsigned session_offer_answer(struct session *s, struct iovec *iov, unsigned max)
 {
 	static const uint8_t zeros[4096];
-	const struct frame f = {.type = FRAME_PROBE,
-				.generation = s->stripe->p.generation,
-				.payload_len = s->echo_len - FRAME_HEADER};
+	const struct frame f = {
+	    .type = FRAME_PROBE, .generation = s->stripe->p.generation, .payload_len = s->echo_len - FRAME_HEADER};
 	uint32_t off = s->echo_off;
 	unsigned n = 0;
 

@@ -128,6 +128,7 @@ SECOND = [
     ({"retain": True}, MISMATCH),
     ({"reducer": "r1"}, MISMATCH),
     ({"run": "another"}, MISMATCH),
+    ({"evidence": "c=3 b=1"}, MISMATCH),  # rank 0 has "a=1 b=2", and so b=2 here
     ({"rank": 0, "incarnation": 99}, REFUSED),  # the rank is taken
     ({"generation": 0}, REFUSED),  # older than the one of rank 0, which is 1
 ]
@@ -427,7 +428,7 @@ class Table:
 
     def second(self, values, code):
         job, first, second = next(self.names), self.connect(), self.connect()
-        first.join(job=job, world_size=2, generation=1, incarnation=1)
+        first.join(job=job, world_size=2, generation=1, incarnation=1, evidence="a=1 b=2")
         self.send(second, [wire.hello(**{"job": job, "rank": 1, "world_size": 2, "generation": 1, **values})])
         self.answer(second, wire.REFUSED, code)
         with_it = self.connect()
@@ -437,7 +438,7 @@ class Table:
             self.answer(with_it, wire.REFUSED, code)
             return
         # the first one still waits, and a good second one may join
-        with_it.join(job=job, rank=1, world_size=2, generation=1)
+        with_it.join(job=job, rank=1, world_size=2, generation=1, evidence="b=2 c=3")
         first.expect(wire.START)
 
     def starts(self, announced, known):

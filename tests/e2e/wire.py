@@ -12,7 +12,7 @@ import protocol  # noqa: E402
 from protocol import CHECKED, FEATURE_START, ROOT, WIDE, Kind, checksum, mac, name_hash, pb  # noqa: E402, F401
 
 (HELLO, WELCOME, REFUSED, WAITING, START, DATA, RESULT, PING, ABORT, GOODBYE, VIEW, RESUME, HAVE, FETCH, KEPT, SETTLE,
- DRAIN, LATE, CHALLENGE, PROOF) = Kind  # fmt: skip
+ DRAIN, LATE, CHALLENGE, PROOF, PROBE) = Kind  # fmt: skip
 HEADER, BROADCAST = 64, 16  # bytes; an op
 
 

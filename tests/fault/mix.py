@@ -3,8 +3,8 @@
 """Starts two trainings at the same time that look alike, again and again: mix.py --rounds 100
 
 Each round is two starts of two ranks, in random order, at the same reducers. What identifies them is one of KINDS, with
-and without a name for the job. A rank gets the sum of its own training or an error: never a sum with a rank of the other
-one. An error about two trainings names a rank of each.
+and without a name for the job. A rank gets the sum of its own training or an error: never a sum with a rank of the
+other one. An error about two trainings names a rank of each.
 
 Exit status: 0 no sum was wrong, 1 a rank got a foreign sum, no answer, or an error that does not name both sides.
 """

@@ -130,8 +130,8 @@ static void put(struct conn *c, enum side to, const uint8_t *bytes, size_t n)
 	c->sim->stats->bytes += n;
 }
 
-/* Returns the most bytes of a message that the path does not lose; 0: no limit. A larger one is sent again and again, so
- * nothing behind it arrives. */
+/* Returns the most bytes of a message that the path does not lose; 0: no limit. A larger one is sent again and again,
+ * so nothing behind it arrives. */
 static uint32_t path_limit(const struct conn *c, enum side to)
 {
 	return c->rank ? c->rank->narrow[c->reducer->index][to] : 0;

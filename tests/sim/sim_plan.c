@@ -39,8 +39,8 @@ static void draw_reducers(struct sim *s)
 		r->index = i;
 		r->threads_n = 1 + sim_below(s, SIM_THREADS);
 		r->detect_ms = sim_between(s, 1000, 2000);
-		r->features = s->features & ~(sim_chance(s, 20) ? FEATURE_START : 0) &
-			      ~(sim_chance(s, 20) ? FEATURE_PROBE : 0);
+		r->features =
+		    s->features & ~(sim_chance(s, 20) ? FEATURE_START : 0) & ~(sim_chance(s, 20) ? FEATURE_PROBE : 0);
 		r->far_us = sim_chance(s, 20) ? 20 * s->delay_us : 0;
 		sim_in(s, sim_chance(s, 80) ? 0 : sim_below(s, 1000000), EV_REDUCER_ON, i, 0);
 		if (sim_chance(s, 10))

@@ -46,7 +46,7 @@ struct fake_agent {
 	struct local_hub *hub;
 	struct rs_config cfg;
 	uint64_t now_ms;
-	const char *run; /* of the next HELLOs; NULL: unknown */
+	const char *run;      /* of the next HELLOs; NULL: unknown */
 	const char *evidence; /* the same; NULL: none */
 	struct fake_client clients[FAKE_CLIENTS];
 	unsigned clients_n;

@@ -30,8 +30,8 @@ struct reducer_link {
 	unsigned pings, goodbyes, aborts, settles, views;
 	unsigned probes;      /* PROBE frames */
 	uint32_t probe_bytes; /* of the last one */
-	uint64_t ping_count; /* `count` of the last PING */
-	struct rs_err abort; /* the last one */
+	uint64_t ping_count;  /* `count` of the last PING */
+	struct rs_err abort;  /* the last one */
 	struct rs_cause abort_cause;
 	struct control_view view; /* the same */
 	struct frame *data;       /* of every DATA and HAVE, in order */

@@ -212,8 +212,7 @@ static int local_job_check_run(const struct local_hub *h, const struct local_hel
 		bool same = strcmp(j->run, m->run) == 0;
 		unsigned i = 0;
 
-		if (strcmp(j->name, m->job) != 0 || j->state >= JOB_ENDING ||
-		    (same && j->generation != m->generation))
+		if (strcmp(j->name, m->job) != 0 || j->state >= JOB_ENDING || (same && j->generation != m->generation))
 			continue;
 		snprintf(mine, sizeof mine, "rank %u (pid %u on %s)", m->rank, m->pid, h->host);
 		if (same && local_job_check_evidence(j, m, mine, e))

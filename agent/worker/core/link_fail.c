@@ -12,8 +12,8 @@ static void link_not_back(struct link *l, const struct loss *loss, uint64_t now_
 {
 	const struct rs_cause *reported = loss->reported;
 	struct rs_err own;
-	bool unheard = reported && is_own_loss(l->x, reported) &&
-		       unheard_text(l->x, l->reducer, reported, now_ms, &own);
+	bool unheard =
+	    reported && is_own_loss(l->x, reported) && unheard_text(l->x, l->reducer, reported, now_ms, &own);
 
 	snprintf(l->reason, sizeof l->reason, "%s", unheard ? own.msg : loss->why);
 	if (l->probe == LINK_PROBE_SENT && (unheard || loss->narrow))

@@ -47,9 +47,8 @@ static void link_queue_ping(struct link *l)
 /* PROBE with a chunk of zeros. It goes where frames are saved, since nothing else needs that place yet. */
 static void link_send_probe(struct link *l)
 {
-	const struct frame f = {.type = FRAME_PROBE,
-				.generation = l->x->opt.generation,
-				.payload_len = l->x->params->chunk_bytes};
+	const struct frame f = {
+	    .type = FRAME_PROBE, .generation = l->x->opt.generation, .payload_len = l->x->params->chunk_bytes};
 
 	rs_assert(l->saved_off == l->saved_len && l->sent_off == 0);
 	frame_encode(&f, l->saved);

@@ -252,12 +252,12 @@ static void view_count_barren(struct reducer_loss *f, bool narrow, uint64_t now_
 	f->passed = 0;
 	if (!f->barren)
 		return;
-	snprintf(
-	    f->why + strlen(f->why), sizeof f->why - strlen(f->why),
-	    "; it was back and lost again without a large result, %u time%s in a row%s; next attempt in %" PRIu64 " s",
-	    f->barren, f->barren > 1 ? "s" : "",
-	    narrow ? "" : ", although small messages pass: check the MTU and the filters of the path",
-	    view_pause(f, now_ms) / 1000);
+	snprintf(f->why + strlen(f->why), sizeof f->why - strlen(f->why),
+		 "; it was back and lost again without a large result, %u time%s in a row%s; next attempt in %" PRIu64
+		 " s",
+		 f->barren, f->barren > 1 ? "s" : "",
+		 narrow ? "" : ", although small messages pass: check the MTU and the filters of the path",
+		 view_pause(f, now_ms) / 1000);
 }
 
 /* Returns the time since the last byte of a reducer to which connections work, or worked until now; otherwise 0. */

@@ -190,7 +190,7 @@ class Identity(unittest.TestCase):
                 self.assertEqual(said["error"], "MismatchError", said)
                 self.assertRegex(said["message"],
                                  f"two trainings use the job name test and one run: {what} is {theirs} to rank 1 .pid "
-                                 rf"\d+ on .*, and {ours} to rank 0 .pid {first.pid} on .*. Give each start its own")  # fmt: skip
+                                 rf"\d+ on .*, and {ours} to rank 0 .pid {first.pid} on .*. Give each")  # fmt: skip
                 self.check_sum([first, start(1, 2, 0)], 3.0)
 
     def test_status_shows_the_run(self):

@@ -151,8 +151,7 @@ START_TEST(a_lane_that_closes_proves_nothing)
 		ck_assert_uint_eq(w.n[REGISTRY_START], 0);
 		registry_tick(w.r); /* the others wait for rank 1 */
 		ck_assert_uint_eq(w.n[REGISTRY_TELL], 1);
-		registry_lane_event(
-		    w.r, &(struct lane_event){.type = LANE_PROVEN, .job = id, .rank = 1, .lane = 1});
+		registry_lane_event(w.r, &(struct lane_event){.type = LANE_PROVEN, .job = id, .rank = 1, .lane = 1});
 		ck_assert_uint_eq(w.n[REGISTRY_START], 1);
 	}
 	fr_close(&w);

@@ -200,7 +200,8 @@ static void say_probe(struct reducers *f, uint32_t bytes)
 	reducers_pump(f);
 }
 
-/* A chunk goes to a reducer that returns, and comes back; then the rank says so. One that cannot answer is not asked. */
+/* A chunk goes to a reducer that returns, and comes back; then the rank says so. One that cannot answer is not asked.
+ */
 START_TEST(a_reducer_returns_when_a_chunk_has_passed)
 {
 	struct reducers f;
@@ -271,8 +272,9 @@ START_TEST(a_narrow_path_is_tried_ever_later)
 		say_welcome(&f, 2, FEATURES_ALL);
 	}
 	wait_without(&f, EXCHANGE_LOST_MS);
-	ck_assert_msg(strstr(f.reminder, "small messages pass and large ones do not (no answer to 2048 bytes): check the "
-					 "MTU and the filters of the path; next attempt in ") != NULL,
+	ck_assert_msg(strstr(f.reminder,
+			     "small messages pass and large ones do not (no answer to 2048 bytes): check the "
+			     "MTU and the filters of the path; next attempt in ") != NULL,
 		      "%s", f.reminder);
 	ck_assert_uint_eq(f.back, 0);
 	reducers_close(&f);
