@@ -27,7 +27,7 @@ $(B)/tests/unit/common/host/test_host: private unit_libs := -Wl,--start-group $(
 # answers of the HTTP port, without the port
 $(B)/tests/unit/common/host/test_metrics: $(B)/common/host/http/answer.o $(libhttp)
 # the plugin's communicator, with an engine of the test
-$(B)/tests/unit/agent/nccl/test_coll: $(patsubst %,$(B)/agent/nccl/%.o,coll coll_open coll_close plugin device)
+$(B)/tests/unit/agent/nccl/test_coll: $(patsubst %,$(B)/agent/nccl/%.o,coll coll_open coll_close plugin device tuner)
 $(B)/tests/unit/agent/nccl/test_coll: private WRAP := -Wl,--wrap=pthread_mutex_lock
 $(B)/tests/unit/agent/nccl/test_tuner: $(B)/agent/nccl/tuner.o
 # rules of reductionctl

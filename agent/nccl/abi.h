@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The binary interface between NCCL and a network plugin, versions 8 to 12: the layout of the tables that NCCL looks up
+/* The binary interface between NCCL and a plugin, versions 8 to 12: the layout of the tables that NCCL looks up
  * (ncclNetPlugin_v8 ... and ncclCollNetPlugin_v8 ...), and the numbers that go over it. Written from NCCL's interface,
  * so that nothing of NCCL is needed to build. The sizes are checked at the end.
  *
@@ -322,7 +322,7 @@ struct nccl_coll_v12 {
 
 /* Collectives, algorithms and protocols of the cost table of a tuner. */
 enum { NCCL_ALL_GATHER = 2, NCCL_REDUCE_SCATTER = 3, NCCL_ALL_REDUCE = 4 };
-enum { NCCL_COLLNET_DIRECT = 2, NCCL_COLLNET_CHAIN = 3, NCCL_SIMPLE = 2 };
+enum { NCCL_RING = 1, NCCL_COLLNET_DIRECT = 2, NCCL_COLLNET_CHAIN = 3, NCCL_SIMPLE = 2 };
 
 /* Tables of a tuner. `costs` is a float[algorithms][protocols] in microseconds; negative: not possible. */
 struct nccl_tuner_v2 {
@@ -348,6 +348,21 @@ struct nccl_tuner_v4 {
 	int (*choose)(void *context, int collective, size_t bytes, int operations, float **costs, int algorithms,
 		      int protocols, int registered, int *channels);
 	int (*destroy)(void *context);
+};
+
+/* Tables of an environment plugin. */
+struct nccl_env_v1 {
+	const char *name;
+	int (*init)(uint8_t major, uint8_t minor, uint8_t patch, const char *suffix);
+	int (*finalize)(void);
+	const char *(*get)(const char *name); /* valid until the next call with this name */
+};
+
+struct nccl_env_v2 {
+	const char *name;
+	int (*init)(uint8_t major, uint8_t minor, uint8_t patch, const char *suffix, nccl_logger log);
+	int (*finalize)(void);
+	const char *(*get)(const char *name);
 };
 
 #if UINTPTR_MAX == UINT64_MAX

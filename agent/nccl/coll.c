@@ -10,9 +10,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* NCCL 2.20 to 2.25 repeat a call that has returned an error, without end, and ncclCommAbort of 2.23 to 2.25 waits
- * until all requests have ended. So the error is returned once, and this many milliseconds later requests end: enough
- * for a program to read the error before a kernel hands it a result. */
+/* NCCL 2.20 to 2.25 repeat a call that has returned an error, without end. So the error is returned once, and this many
+ * milliseconds later requests end: enough for a program to read the error before a kernel hands it a result. The
+ * progress thread of 2.23 to 2.25 does not look at the abort flag: ncclCommAbort waits for ever for what the aborted
+ * kernel has not sent. There requests end at once, so that kernels are done before a program has seen the error and
+ * aborts. */
 enum { COLL_TOLD_MS = 3000 };
 
 bool coll_supports(int dtype, int op)
@@ -85,7 +87,7 @@ static int coll_tell(struct coll *c, const struct rs_err *err)
 	if (c->told)
 		return NCCL_SUCCESS;
 	c->told = true;
-	c->told_until = coll_deadline(COLL_TOLD_MS);
+	c->told_until = coll_deadline(c->plugin->ends_at_once ? 0 : COLL_TOLD_MS);
 	rs_fail(&e, err->code, "job %s: %s", c->job, err->msg);
 	return plugin_fail(c->plugin, &e);
 }

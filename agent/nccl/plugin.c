@@ -160,14 +160,19 @@ static int plugin_load(struct plugin *p, struct rs_err *e)
 	return RS_OK;
 }
 
-/* NCCL asks for a collective network only if this variable says so. */
-static int plugin_check_enabled(struct rs_err *e)
+/* NCCL asks for a collective network only if this variable says so. Who sets it to 0 knows that, unless `required`. */
+static int plugin_check_enabled(const struct plugin *p, struct rs_err *e)
 {
 	const char *enabled = plugin_variable("NCCL_COLLNET_ENABLE");
 
-	return enabled && atoi(enabled) == 1
+	if (!enabled)
+		return rs_fail(
+		    e, RS_ECONFIG,
+		    "NCCL_COLLNET_ENABLE is not set, so no all-reduce goes through the reducers: set it to 1, or "
+		    "let NCCL 2.28 and later find libnccl-env.so of this plugin");
+	return atoi(enabled) == 1 || !p->required
 		   ? RS_OK
-		   : rs_fail(e, RS_ECONFIG, "NCCL_COLLNET_ENABLE is %s, 1 was expected", enabled ? enabled : "not set");
+		   : rs_fail(e, RS_ECONFIG, "NCCL_COLLNET_ENABLE is %s, 1 was expected", enabled);
 }
 
 int plugin_init(struct plugin *p, nccl_logger logger)
@@ -188,11 +193,33 @@ int plugin_init(struct plugin *p, nccl_logger logger)
 			plugin_load(p, &e);
 		if (e.code && !p->required)
 			rc = plugin_fail(p, &e);
-		if (!e.code && p->required)
-			plugin_check_enabled(&e);
+		if (!e.code && plugin_check_enabled(p, &e) && !p->required)
+			plugin_fail(p, &e);
 		if (e.code)
 			plugin_refuse(p, &e);
 	}
 	pthread_mutex_unlock(&p->lock);
 	return rc;
+}
+
+void plugin_tune(struct plugin *p, size_t nodes, struct tuner *ret)
+{
+	struct rs_err e;
+
+	*ret = (struct tuner){.from = SIZE_MAX};
+	if (!p->loaded || nodes < 2)
+		return;
+	tuner_init(ret, &p->cfg, p->device.speed * 1e6, nodes, p->required);
+	if (ret->from < SIZE_MAX) {
+		plugin_info(p, "all-reduces of %zu bytes or more go through the reducers, if NCCL can do that",
+			    ret->from);
+		return;
+	}
+	rs_fail(
+	    &e, RS_ECONFIG,
+	    "the reducers take %.2f times as long for an all-reduce of %zu nodes as its bytes take on one link, a ring "
+	    "takes %.2f times: NCCL takes a ring, unless NCCL_ALGO or REDUCTION_REQUIRED=1 says otherwise (more "
+	    "reducers help, or their bandwidth in the configuration, if it is missing)",
+	    ret->reducers, nodes, ret->ring);
+	plugin_fail(p, &e);
 }

@@ -5,6 +5,7 @@
 
 #include "agent/nccl/abi.h"
 #include "agent/nccl/device.h"
+#include "agent/nccl/tuner.h"
 #include "common/log.h"
 #include "config/config.h"
 
@@ -21,14 +22,15 @@ enum {
 };
 
 /* The state of the plugin in this process. Invariant: what stands between `lock` and `logger` does not change once
- * loaded is true. All functions: any thread. */
+ * loaded is true, and ends_at_once is the same in each init. All functions: any thread. */
 struct plugin {
 	pthread_mutex_t lock; /* of loading */
 	bool loaded;
 	struct rs_config cfg;
 	char job[PLUGIN_JOB_MAX];
-	unsigned sockets; /* of one connection between two ranks */
-	bool required;    /* REDUCTION_REQUIRED=1: an error instead of any other way */
+	unsigned sockets;  /* of one connection between two ranks */
+	bool required;     /* REDUCTION_REQUIRED=1: an error instead of any other way */
+	bool ends_at_once; /* NCCL 2.23 to 2.25: requests end as soon as NCCL knows an error, see coll.c */
 	struct device device;
 	struct rs_log log; /* writes to NCCL's logger */
 
@@ -39,6 +41,9 @@ struct plugin {
 /* Loads the settings, the first time. Returns an nccl_result. With `required` an error here is success, and every later
  * call fails: NCCL would go on with another network. */
 int plugin_init(struct plugin *p, nccl_logger logger);
+
+/* Makes the tuner of a communicator of that many nodes, and says in the log what it chooses. */
+void plugin_tune(struct plugin *p, size_t nodes, struct tuner *ret);
 
 /* Returns the nccl_result for an enum rs_code. */
 int plugin_result(int code);

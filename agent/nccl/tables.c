@@ -5,8 +5,8 @@
  * own code with it. */
 #include "agent/nccl/coll.h"
 #include "agent/nccl/net.h"
-#include "agent/nccl/tuner.h"
 
+#include <dlfcn.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -15,23 +15,48 @@
 /* The plugin of this process: the functions of versions 8 to 10 get no context that could hold it. */
 static struct plugin the_plugin = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-/* Also of version 9. NCCL 2.20 to 2.25 read this variable after they have loaded the plugin, so that no user has to set
- * it; later versions read it before. */
+/* Returns NCCL's version, for example 226 for 2.26.2, from the library that has the logger; 0: it is linked statically.
+ */
+static int version_of(nccl_logger log)
+{
+	int (*get)(int *ret) = NULL;
+	int version = 0;
+	void *address, *library = NULL, *symbol;
+	Dl_info at;
+
+	memcpy(&address, &log, sizeof address);
+	if (dladdr(address, &at))
+		library = dlopen(at.dli_fname, RTLD_NOW | RTLD_NOLOAD);
+	if (!library)
+		return 0;
+	symbol = dlsym(library, "ncclGetVersion");
+	memcpy(&get, &symbol, sizeof get);
+	if (!get || get(&version))
+		version = 0;
+	dlclose(library);
+	return version / 100;
+}
+
+/* Also of version 9. NCCL 2.20 to 2.26 read this variable after they have loaded the plugin, so that no user has to set
+ * it; later ones before. */
 static int init_v8(nccl_logger log)
 {
+	int version = version_of(log);
+
+	the_plugin.ends_at_once = version >= 223 && version <= 225;
 	setenv("NCCL_COLLNET_ENABLE", "1", 0);
 	return plugin_init(&the_plugin, log);
 }
 
 static int coll_init_v10(nccl_logger log)
 {
-	return plugin_init(&the_plugin, log);
+	return version_of(log) == 226 ? init_v8(log) : plugin_init(&the_plugin, log);
 }
 
 static int net_init_v10(nccl_logger log, void *profiler)
 {
 	(void)profiler;
-	return plugin_init(&the_plugin, log);
+	return coll_init_v10(log);
 }
 
 static int net_init_v11(void **context, uint64_t communicator, void *settings, nccl_logger log, void *profiler)
@@ -434,47 +459,57 @@ const struct nccl_coll_v12 ncclCollNetPlugin_v12 = {
 
 /* Tuner */
 
-static int tuner_init(size_t ranks, size_t nodes, nccl_logger log, void **ret)
+static int tuner_init_any(size_t ranks, size_t nodes, nccl_logger log, void **ret)
 {
-	(void)ranks, (void)nodes, (void)log;
-	*ret = &the_plugin;
+	struct tuner *t = malloc(sizeof *t);
+	struct rs_err e;
+
+	(void)ranks, (void)log;
+	if (!t) {
+		rs_oom(&e, 0, "a tuner");
+		return plugin_fail(&the_plugin, &e);
+	}
+	plugin_tune(&the_plugin, nodes, t);
+	*ret = t;
 	return NCCL_SUCCESS;
 }
 
 /* `collnet`: whether NCCL can send this collective through the reducers. */
-static int tuner_choose_v2(void *context, int collective, size_t bytes, int collnet, int nvls, int operations,
+static int tuner_choose_v2(void *tuner, int collective, size_t bytes, int collnet, int nvls, int operations,
 			   int *algorithm, int *protocol, int *channels)
 {
-	(void)context, (void)nvls, (void)operations, (void)channels;
-	if (collective != NCCL_ALL_REDUCE || bytes < TUNER_SMALL || !collnet)
+	const struct tuner *t = tuner;
+
+	(void)nvls, (void)operations, (void)channels;
+	if (collective != NCCL_ALL_REDUCE || !collnet || (bytes < t->from && !tuner_is_slower(t, bytes)))
 		return NCCL_SUCCESS;
-	*algorithm = NCCL_COLLNET_CHAIN;
+	*algorithm = bytes < t->from ? NCCL_RING : NCCL_COLLNET_CHAIN;
 	*protocol = NCCL_SIMPLE;
 	return NCCL_SUCCESS;
 }
 
-static int tuner_choose_v3(void *context, int collective, size_t bytes, int operations, float **costs, int algorithms,
+static int tuner_choose_v3(void *tuner, int collective, size_t bytes, int operations, float **costs, int algorithms,
 			   int protocols, int *channels)
 {
-	(void)context, (void)operations, (void)channels;
-	tuner_choose(collective, bytes, (float *)costs, algorithms, protocols);
+	(void)operations, (void)channels;
+	tuner_choose(tuner, collective, bytes, (float *)costs, algorithms, protocols);
 	return NCCL_SUCCESS;
 }
 
-static int tuner_choose_v4(void *context, int collective, size_t bytes, int operations, float **costs, int algorithms,
+static int tuner_choose_v4(void *tuner, int collective, size_t bytes, int operations, float **costs, int algorithms,
 			   int protocols, int registered, int *channels)
 {
 	(void)registered;
-	return tuner_choose_v3(context, collective, bytes, operations, costs, algorithms, protocols, channels);
+	return tuner_choose_v3(tuner, collective, bytes, operations, costs, algorithms, protocols, channels);
 }
 
-static int tuner_destroy(void *context)
+static int tuner_destroy(void *tuner)
 {
-	(void)context;
+	free(tuner);
 	return NCCL_SUCCESS;
 }
 
-#define TUNER_SAME .name = NAME, .init = tuner_init, .destroy = tuner_destroy
+#define TUNER_SAME .name = NAME, .init = tuner_init_any, .destroy = tuner_destroy
 
 /* NCCL looks for a tuner in the library of NCCL_NET_PLUGIN too: version 2 in 2.21, 3 in 2.22 and 2.23, 4 in all later.
  */

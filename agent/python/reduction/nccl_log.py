@@ -4,6 +4,7 @@
     NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,NET,TUNING NCCL_DEBUG_FILE=/tmp/nccl.%h.%p torchrun ... train.py
     python3 -m reduction.nccl_log /tmp/nccl.*
 
+The plugin writes from how many bytes on all-reduces go through the reducers; smaller ones are summed as NCCL chooses.
 NCCL writes which algorithm it has chosen for an all-reduce on rank 0 only: from 2.24 on by name, 2.23 by number. NCCL
 2.20 to 2.22 do not write which collective a choice is for, so there only the plugin is judged. The plugin writes on
 every rank, when a communicator is closed, how many all-reduces went through the reducers.
@@ -17,6 +18,7 @@ from typing import NamedTuple, Optional
 
 _CHANNEL = re.compile(r"via COLLNET/(\w+)")
 _CHOICE = re.compile(r"AllReduce: (\d+) Bytes -> Algo (\w+)")
+_FROM = re.compile(r"NET/reduction: all-reduces of (\d+) bytes or more go through the reducers")
 _CLOSED = re.compile(r"NET/reduction: communicator (\S+): rank \d+ is closed after (\d+) all-reduces")
 _COLLNET_NUMBERS = ("2", "3")  # NCCL_ALGO_COLLNET_DIRECT and NCCL_ALGO_COLLNET_CHAIN, as NCCL 2.23 writes them
 _NETWORK = re.compile(r"Using network (\w+)")
@@ -48,8 +50,10 @@ def judge(text: str) -> Verdict:
         if network is not None and network.group(1) != "reduction":
             return Verdict(False, f"the plugin was not loaded: NCCL uses the network {network.group(1)}")
         return Verdict(False, 'no communicator uses CollNet: no line has "via COLLNET/reduction"')
+    least = min(map(int, _FROM.findall(text)), default=0)  # smaller ones are summed as NCCL chooses
     for choice in _CHOICE.finditer(text):
-        if not choice.group(2).startswith("COLLNET") and choice.group(2) not in _COLLNET_NUMBERS:
+        collnet = choice.group(2).startswith("COLLNET") or choice.group(2) in _COLLNET_NUMBERS
+        if not collnet and int(choice.group(1)) >= least:
             return Verdict(False, f"not all all-reduces used CollNet: {_line(text, choice.start())}")
     counts = [int(count) for _, count in _CLOSED.findall(text) if count != "0"]
     if not counts and _CLOSED.search(text):

@@ -65,6 +65,7 @@ class Install(unittest.TestCase):
             "lib/libreduction.so",
             "lib/libreduction.so.0",
             "lib/libreduction-grpc.so",
+            "lib/libnccl-env.so",
             "lib/libnccl-net-reduction.so",
             "lib/pkgconfig/reduction.pc",
             "lib/python3/dist-packages/reduction/__init__.py",

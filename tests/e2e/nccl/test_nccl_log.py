@@ -25,6 +25,7 @@ JOINED = LOADED + f"""\
 """
 CHOSEN = I + "AllReduce: {} Bytes -> Algo {} proto SIMPLE channel{{Lo..Hi}}={{0..1}}\n"
 NUMBER = I + "AllReduce: {} Bytes -> Algo {} proto 2 time 57.166668\n"  # NCCL 2.23
+TUNER = I + "NET/reduction: all-reduces of 42500 bytes or more go through the reducers, if NCCL can do that\n"
 CLOSED = I + "NET/reduction: communicator resnet@{}: rank 0 is closed after {} all-reduces of 1048576 bytes\n"
 SOCKET = f"{I}NET/Plugin: Could not find: reduction libnccl-net-reduction.so\n{I}Using network Socket\n"
 FAILED = I.replace("INFO", "WARN") + "Cannot initialize CollNet, using point-to-point network instead\n"
@@ -63,6 +64,7 @@ class Judge(unittest.TestCase):
             (JOINED + CHOSEN.format(4096, "COLLNET_CHAIN").replace("\n", " cgaClusterSize 4\n"), "cgaClusterSize"),
             (JOINED + NUMBER.format(4096, 3), "Algo 3 proto 2"),
             (JOINED + NUMBER.format(4096, 2), "Algo 2 proto 2"),
+            (JOINED + TUNER + CHOSEN.format(42499, "RING") + CLOSED.format("0f", 3), "3 all-reduces of 1"),
         ):
             with self.subTest(why=why):
                 verdict = judge(text)
@@ -78,6 +80,7 @@ class Judge(unittest.TestCase):
             (JOINED + FAILED, "could not use CollNet: " + FAILED.strip()),
             (JOINED + CHOSEN.format(64, "COLLNET_CHAIN") + CHOSEN.format(8192, "RING") + CLOSED.format("0f", 1),
              "AllReduce: 8192 Bytes -> Algo RING"),  # a subgroup without CollNet
+            (JOINED + TUNER + CHOSEN.format(42500, "RING") + CLOSED.format("0f", 3), "42500 Bytes -> Algo RING"),
             *((JOINED + NUMBER.format(64, 3) + NUMBER.format(8192, n), f"AllReduce: 8192 Bytes -> Algo {n}")
               for n in (0, 1, 4, 5, 6, 13)),  # Tree, Ring, NVLS, NVLSTree, PAT, none
             (JOINED + CLOSED.format("0f", 0), "never reduced"),
