@@ -8,7 +8,7 @@ $(nccl_exercise): $(patsubst %.c,$(B)/%.o,$(wildcard tests/nccl/*.c)) $(libcommo
 nccl_rank := $(B)/tests/nccl/real/rank
 nccl_nvml := $(B)/tests/nccl/real/libnvidia-ml.so.1
 $(nccl_rank): $(patsubst %.c,$(B)/%.o,$(filter-out %/nvml.c,$(wildcard tests/nccl/real/*.c)))
-	$(LINK) -Wl,--export-dynamic-symbol=sched_yield -o $@ $^ -ldl -pthread
+	$(LINK) -Wl,--export-dynamic-symbol=sched_yield,--export-dynamic-symbol=recv -o $@ $^ -ldl -pthread
 $(nccl_nvml): $(B)/tests/nccl/real/nvml.o
 	$(call say,LD,$@)$(LINK_SO) -Wl,-soname,$(@F) -o $@ $^
 NCCL_REAL := REDUCTION_BUILD=$(B) REDUCTION_SAN=$(SAN) $(PYTHON) tests/nccl/real/versions.py

@@ -90,23 +90,20 @@ void barrier(struct rank *r)
 	}
 }
 
-/* Rank 0 makes the id of the next communicator, and the others read it. */
-static struct unique_id id_share(struct rank *r)
+void id_leave(struct rank *r, const char *name, const struct unique_id *id)
+{
+	file_write(r, name, id, sizeof *id);
+}
+
+struct unique_id id_find(struct rank *r, const char *name)
 {
 	struct unique_id id;
-	char name[32], path[512];
+	char path[512];
 	FILE *f;
 
-	snprintf(name, sizeof name, "id%d", r->made++);
-	if (r->rank == 0) {
-		if (r->nccl.unique_id(&id))
-			die("ncclGetUniqueId failed");
-		file_write(r, name, &id, sizeof id);
-		return id;
-	}
 	path_of(r, name, path, sizeof path);
 	if (!event_wait(r, name, LIMIT_S))
-		die("rank 0 made no id");
+		die("no rank made the id %s", name);
 	f = fopen(path, "re");
 	if (!f || fread(&id, sizeof id, 1, f) != 1)
 		die("%s cannot be read", path);
@@ -114,12 +111,22 @@ static struct unique_id id_share(struct rank *r)
 	return id;
 }
 
-void *comm_make(struct rank *r)
+void *comm_make(struct rank *r, int ranks)
 {
-	struct unique_id id = id_share(r);
+	struct unique_id id;
+	char name[32];
 	void *comm = NULL;
-	int rc = r->nccl.init(&comm, r->ranks, id, r->rank);
+	int rc;
 
+	snprintf(name, sizeof name, "id%d", r->made++);
+	if (r->rank == 0) {
+		if (r->nccl.unique_id(&id))
+			die("ncclGetUniqueId failed");
+		id_leave(r, name, &id);
+	} else {
+		id = id_find(r, name);
+	}
+	rc = r->nccl.init(&comm, ranks, id, r->rank);
 	if (rc) {
 		cell(r, "init", "ncclCommInitRank: %d %s; %s", rc, r->nccl.error_text(rc), r->nccl.last_error(NULL));
 		die("there is no communicator");
@@ -243,9 +250,14 @@ static void nccl_open(struct nccl *n, const char *path)
 	    {"ncclCommGetAsyncError", &n->async_error},
 	    {"ncclCommSplit", &n->split},
 	    {"ncclCommShrink", &n->shrink},
+	    {"ncclCommGetUniqueId", &n->grow_id},
+	    {"ncclCommGrow", &n->grow},
 	    {"ncclAllReduce", &n->all_reduce},
 	    {"ncclAllGather", &n->all_gather},
 	    {"ncclReduceScatter", &n->reduce_scatter},
+	    {"ncclBroadcast", &n->broadcast},
+	    {"ncclSend", &n->send},
+	    {"ncclRecv", &n->receive},
 	    {"ncclGetErrorString", &n->error_text},
 	    {"ncclGetLastError", &n->last_error},
 	};

@@ -19,9 +19,14 @@ struct nccl {
 	int (*async_error)(void *comm, int *ret);
 	int (*split)(void *comm, int color, int key, void **ret, void *config);
 	int (*shrink)(void *comm, int *excluded, int n, void **ret, void *config, int flags);
+	int (*grow_id)(void *comm, struct unique_id *ret);
+	int (*grow)(void *comm, int ranks, const struct unique_id *id, int rank, void **ret, void *config);
 	int (*all_reduce)(const void *send, void *recv, size_t n, int type, int op, void *comm, void *stream);
 	int (*all_gather)(const void *send, void *recv, size_t n, int type, void *comm, void *stream);
 	int (*reduce_scatter)(const void *send, void *recv, size_t n, int type, int op, void *comm, void *stream);
+	int (*broadcast)(const void *send, void *recv, size_t n, int type, int root, void *comm, void *stream);
+	int (*send)(const void *data, size_t n, int type, int peer, void *comm, void *stream);
+	int (*receive)(void *data, size_t n, int type, int peer, void *comm, void *stream);
 	const char *(*error_text)(int code);
 	const char *(*last_error)(void *comm);
 };
@@ -35,8 +40,11 @@ struct rank {
 	void *stream;
 };
 
-/* A communicator of all ranks; the process ends if it cannot be made. */
-void *comm_make(struct rank *r);
+/* A communicator of the first `ranks` ranks; the process ends if it cannot be made. */
+void *comm_make(struct rank *r, int ranks);
+/* Hands an id to the other ranks, and waits for one. */
+void id_leave(struct rank *r, const char *name, const struct unique_id *id);
+struct unique_id id_find(struct rank *r, const char *name);
 
 /* Starts an all-reduce of n elements, waits for its end and checks its result as that of `members` ranks, this one the
  * `place`-th. Returns false after it has printed what is wrong. */

@@ -4,11 +4,14 @@
  * capability (8). */
 #include "tests/nccl/real/fake.h"
 
+#include <errno.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -19,6 +22,7 @@ enum {
 	PROPERTIES_BYTES = 700, /* of cudaDeviceProp that are cleared, fewer than any version has */
 	PAGE = 4096,
 	SETTLE_US = 100,
+	SPIN_US = 200,
 };
 
 enum { ON_HOST = 1, ON_DEVICE = 2 }; /* cudaMemoryType */
@@ -85,10 +89,11 @@ static bool memory_find(const void *at, struct range *ret)
 static void *allocate(size_t bytes, int kind)
 {
 	size_t whole = ((bytes ? bytes : 1) + PAGE - 1) & ~(size_t)(PAGE - 1);
-	void *p = mmap(NULL, whole, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	void *p = mmap(NULL, whole, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
 	if (p == MAP_FAILED)
 		return NULL;
+	madvise(p, whole, MADV_HUGEPAGE); /* NCCL clears buffers of many MiB */
 	memory_add(p, whole, kind);
 	return p;
 }
@@ -584,10 +589,20 @@ static int entry_point(const char *name, function *ret)
 	return CUDA_SUCCESS;
 }
 
-/* NCCL's progress threads spin in this function. On few processors the reducers would wait for them for seconds. */
-int sched_yield(void);
+/* NCCL's threads spin in these functions. On few processors the reducers would wait for them for seconds. */
 __attribute__((visibility("default"))) int sched_yield(void)
 {
-	usleep(50);
+	usleep(SPIN_US);
 	return 0;
+}
+
+__attribute__((visibility("default"))) ssize_t recv(int fd, void *to, size_t room, int flags)
+{
+	ssize_t n = recvfrom(fd, to, room, flags, NULL, NULL);
+
+	if (n < 0 && errno == EAGAIN) {
+		usleep(SPIN_US);
+		errno = EAGAIN;
+	}
+	return n;
 }

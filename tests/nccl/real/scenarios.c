@@ -5,7 +5,10 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-enum { SOME = 100000 }; /* elements */
+enum {
+	SOME = 100000,        /* elements */
+	WATCHDOG_US = 100000, /* the period in which PyTorch's watchdog looks for errors */
+};
 
 static void destroy(struct rank *r, void *comm)
 {
@@ -42,12 +45,12 @@ static bool sums(struct rank *r, void *comm)
 
 static void run_sums(struct rank *r)
 {
-	void *comm = comm_make(r), *more;
+	void *comm = comm_make(r, r->ranks), *more;
 	bool good;
 	int rc;
 
 	report(r, "sums", sums(r, comm));
-	more = comm_make(r);
+	more = comm_make(r, r->ranks);
 	good = reduce_some(r, comm, SOME) && reduce_some(r, more, SOME / 2) && reduce_some(r, comm, SOME);
 	report(r, "two communicators", good);
 	destroy(r, more);
@@ -56,7 +59,7 @@ static void run_sums(struct rank *r)
 	report(r, "finalize", rc == 0);
 	good = true;
 	for (int i = 0; i < 2 && good; i++) {
-		comm = comm_make(r);
+		comm = comm_make(r, r->ranks);
 		good = reduce_some(r, comm, SOME);
 		destroy(r, comm);
 	}
@@ -66,7 +69,7 @@ static void run_sums(struct rank *r)
 /* Two or more ranks on a node. */
 static void run_nodes(struct rank *r)
 {
-	void *comm = comm_make(r);
+	void *comm = comm_make(r, r->ranks);
 
 	report(r, "nodes", sums(r, comm));
 	destroy(r, comm);
@@ -74,7 +77,7 @@ static void run_nodes(struct rank *r)
 
 static void run_plain(struct rank *r)
 {
-	void *comm = comm_make(r);
+	void *comm = comm_make(r, r->ranks);
 
 	report(r, "plain", reduce_some(r, comm, 4 << 20) && reduce_some(r, comm, 262144));
 	destroy(r, comm);
@@ -82,13 +85,13 @@ static void run_plain(struct rank *r)
 
 static void run_init(struct rank *r)
 {
-	report(r, "init", comm_make(r));
+	report(r, "init", comm_make(r, r->ranks));
 }
 
 /* A child of all ranks, and children of half of them. */
 static void run_split(struct rank *r)
 {
-	void *comm = comm_make(r), *child = NULL;
+	void *comm = comm_make(r, r->ranks), *child = NULL;
 	int half = r->ranks / 2, rc;
 	bool good;
 
@@ -110,7 +113,7 @@ static void run_split(struct rank *r)
 /* The last rank leaves. */
 static void run_shrink(struct rank *r)
 {
-	void *comm = comm_make(r), *child = NULL;
+	void *comm = comm_make(r, r->ranks), *child = NULL;
 	int gone = r->ranks - 1, rc;
 
 	reduce_some(r, comm, SOME);
@@ -130,6 +133,40 @@ static void run_shrink(struct rank *r)
 		event_tell(r, "shrunk");
 }
 
+/* The last rank joins those before it. */
+static void run_grow(struct rank *r)
+{
+	int before = r->ranks - 1, rc = 0;
+	bool joins = r->rank == before;
+	void *comm = NULL, *child = NULL;
+	struct unique_id id;
+
+	if (!r->nccl.grow) {
+		cell(r, "grow", "not in this version");
+		return;
+	}
+	if (!joins) {
+		comm = comm_make(r, before);
+		reduce(r, comm, KERNEL_FLOAT32, KERNEL_SUM, SOME, r->rank, before);
+	}
+	if (r->rank == 0) {
+		rc = r->nccl.grow_id(comm, &id);
+		id_leave(r, "grow", &id);
+	} else if (joins) {
+		id = id_find(r, "grow");
+	}
+	if (!rc)
+		rc = r->nccl.grow(comm, r->ranks, joins || r->rank == 0 ? &id : NULL, joins ? r->rank : -1, &child,
+				  NULL);
+	if (rc)
+		printf("rank %d: ncclCommGrow: %d %s\n", r->rank, rc, r->nccl.error_text(rc));
+	report(r, "grow", !rc && reduce_some(r, child, SOME));
+	if (child)
+		destroy(r, child);
+	if (comm)
+		destroy(r, comm);
+}
+
 static void abort_timed(struct rank *r, void *comm, const char *name)
 {
 	double began = now_s();
@@ -143,7 +180,7 @@ static void abort_timed(struct rank *r, void *comm, const char *name)
 /* The last rank dies, with all-reduces pending on the others. */
 static void run_lost(struct rank *r)
 {
-	void *comm = comm_make(r);
+	void *comm = comm_make(r, r->ranks);
 	double began;
 	int error;
 
@@ -159,13 +196,14 @@ static void run_lost(struct rank *r)
 		cell(r, "lost", "no asynchronous error in 8 s");
 	else
 		cell(r, "lost", "asynchronous error %d after %.2f s", error, now_s() - began);
+	usleep(WATCHDOG_US);
 	abort_timed(r, comm, "lost");
 }
 
 /* Rank 0 aborts while its all-reduce waits for the last rank. */
 static void run_abort(struct rank *r)
 {
-	void *comm = comm_make(r);
+	void *comm = comm_make(r, r->ranks);
 
 	if (!reduce_some(r, comm, SOME))
 		return;
@@ -187,7 +225,7 @@ static void run_abort(struct rank *r)
 /* All ranks abort; the all-reduce of the last one is missing. */
 static void run_abort_all(struct rank *r)
 {
-	void *comm = comm_make(r);
+	void *comm = comm_make(r, r->ranks);
 
 	if (!reduce_some(r, comm, SOME))
 		return;
@@ -200,7 +238,7 @@ static void run_abort_all(struct rank *r)
 /* All-reduces while the test kills reducers, and some after that; as many on each rank. */
 static void run_reducers(struct rank *r)
 {
-	void *comm = comm_make(r);
+	void *comm = comm_make(r, r->ranks);
 	bool good = true;
 	int n = 0;
 
@@ -218,11 +256,43 @@ static void run_reducers(struct rank *r)
 		abort_timed(r, comm, "reducers");
 }
 
-/* Which algorithms NCCL chooses (its log says it). With FAKE_DIRECT the kernel of CollNet Direct runs. */
+/* Broadcast, all-gather, reduce-scatter, send and receive: NCCL connects for them. No kernel moves their data. */
+static void run_net(struct rank *r)
+{
+	void *comm = comm_make(r, r->ranks);
+	char *data = device_allocate((size_t)SOME * (size_t)r->ranks * 4);
+	int next = (r->rank + 1) % r->ranks;
+	bool good = reduce_some(r, comm, SOME);
+
+	kernel_next = (struct kernel){.kind = KERNEL_NONE};
+	good = good && !r->nccl.broadcast(data, data, SOME, 7, 0, comm, r->stream);
+	good = good && !r->nccl.all_gather(data, data, SOME, 7, comm, r->stream);
+	good = good && !r->nccl.reduce_scatter(data, data, SOME, 7, 0, comm, r->stream);
+	good = good && !(r->rank % 2 ? r->nccl.receive(data, SOME, 7, next, comm, r->stream)
+				     : r->nccl.send(data, SOME, 7, next, comm, r->stream));
+	report(r, "net", good && !comm_wait(r, comm, 20));
+	barrier(r); /* a rank that ends is lost to the others */
+}
+
+/* Which algorithms NCCL chooses for all-reduces: its log says it. No kernel runs. */
+static void run_choose(struct rank *r)
+{
+	static const size_t sizes[] = {64, 16384, 4 << 20}; /* float32 */
+	void *comm = comm_make(r, r->ranks), *data = device_allocate(sizes[2] * 4);
+	bool good = true;
+
+	kernel_next = (struct kernel){.kind = KERNEL_NONE};
+	for (size_t i = 0; i < sizeof sizes / sizeof sizes[0] && good; i++)
+		good = !r->nccl.all_reduce(data, data, sizes[i], 7, 0, comm, r->stream);
+	report(r, "choose", good);
+	barrier(r); /* a rank that ends is lost to the others */
+}
+
+/* Which algorithms NCCL chooses for others. With FAKE_DIRECT the kernel of CollNet Direct runs. */
 static void run_direct(struct rank *r)
 {
 	static const size_t sizes[] = {8, 32, 256, 1024, 2048, 8192, 65536}; /* float32 of each rank */
-	void *comm = comm_make(r);
+	void *comm = comm_make(r, r->ranks);
 	bool run = getenv("FAKE_DIRECT"), good = reduce_some(r, comm, SOME) && reduce_some(r, comm, 4 << 20);
 	char *send = device_allocate(sizes[6] * 4 * (size_t)r->ranks),
 	     *recv = device_allocate(sizes[6] * 4 * (size_t)r->ranks);
@@ -240,7 +310,9 @@ static void run_direct(struct rank *r)
 }
 
 const struct scenario scenarios[] = {
-    {"sums", run_sums},           {"nodes", run_nodes},       {"plain", run_plain},   {"init", run_init},
-    {"split", run_split},         {"shrink", run_shrink},     {"lost", run_lost},     {"abort", run_abort},
-    {"abort-all", run_abort_all}, {"reducers", run_reducers}, {"direct", run_direct}, {NULL, NULL},
+    {"sums", run_sums},           {"nodes", run_nodes},       {"plain", run_plain},
+    {"init", run_init},           {"split", run_split},       {"shrink", run_shrink},
+    {"grow", run_grow},           {"lost", run_lost},         {"abort", run_abort},
+    {"abort-all", run_abort_all}, {"reducers", run_reducers}, {"net", run_net},
+    {"choose", run_choose},       {"direct", run_direct},     {NULL, NULL},
 };
