@@ -243,7 +243,8 @@ def run_mismatch(args, cluster, version):
         warned = re.search(r"WARN.*/nonexistent.yaml", r.log)
         ended = all(p.code == 1 for p in r.procs)
         joined = "has joined, summed by" in r.log
-        yield name, "ok" if warned and ended and not joined else f"joined: {joined}; {r.trouble()}", r
+        mixed = "; mixed devices" if "Detected mixed local CollNet device counts" in r.log else ""
+        yield name, "ok" if warned and ended and not joined else f"joined: {joined}; {r.trouble()}{mixed}", r
 
 
 def _direct(args, cluster, version, ranks):
@@ -313,6 +314,8 @@ EXPLAINED = (
      "\"No algorithm/protocol\": NCCL wants as many network devices as ranks on a node, and the plugin has one"),
     (r"configuration missing", (2, 24), (2, 26), r"signal 6",
      "after ncclCommInitRank has failed, NCCL frees its job twice (ncclCommInitJobFree)"),
+    (r"configuration missing", (2, 30), (3, 0), r"joined: False; no end; mixed devices",
+     "\"Detected mixed local CollNet device counts\" on one rank; the others go on connecting to it"),
     (r"configuration missing|and mismatch ignored", (2, 20), (3, 0), r"joined: False; no end|signal 11",
      "NCCL waits without a deadline for connections of ranks whose ncclCommInitRank has failed; launchers end them"),
     (r"split, all ranks|the parent after", (2, 22), (2, 24), r"signal 11",
