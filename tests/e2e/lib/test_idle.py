@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 # run: beside-others
 """Threads poll for a moment after small operations, since the next one may follow before they are awake again, but no
-longer: a thread that waits for a late rank, or has nothing to do, takes no processor time.
+longer: a thread that waits for a late rank, or has nothing to do, takes no processor time. The kernel keeps the
+connections alive, however rare heartbeats are: a NAT must not forget them.
 """
 
 import os
+import subprocess
 import time
 import unittest
 
@@ -58,6 +60,25 @@ class Idle(unittest.TestCase):
             for w in workers:
                 self.assertEqual(w.said("end")["most"], 1.0)
                 self.assertEqual(w.wait(), 0, w.report())
+
+    def test_keepalive(self):
+        """Both ends of each connection, with heartbeats that are slower than a NAT's memory."""
+        slow = {"timeouts": {"detect": "600s"}}
+        with harness.Cluster(transport="tcp", lanes=2, config=slow, server_config=slow) as c:
+            workers = c.start_workers(2, RANK)
+            for w in workers:
+                w.said("idle")
+            port = c.address(0).rsplit(":", 1)[1]
+            argv = ["ss", "-Htno", "state", "established", f"( sport = {port} or dport = {port} )"]
+            deadline = time.monotonic() + 20 * harness.SCALE
+            while True:  # until no bytes are on their way, since a socket shows one timer
+                ends = subprocess.run(argv, capture_output=True, text=True, check=True).stdout.splitlines()
+                if len(ends) == 8 and all("timer:(keepalive," in end for end in ends):
+                    break
+                self.assertLess(time.monotonic(), deadline, ends)
+            for w in workers:
+                w.tell("go")
+            self.assertEqual(c.wait_all(workers), [0, 0])
 
     def test_direct(self):
         self.run_with(agents=0)
