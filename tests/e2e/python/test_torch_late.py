@@ -58,6 +58,18 @@ LATE = """
 """
 
 
+# the same with a State of the hook, beside gloo
+HOOK = """
+    if rank == 1:
+        time.sleep(2.5)
+    with reduction.torch.State() as state:
+        x = torch.ones(3)
+        state.submit(x, 0, True).wait()
+        assert x.tolist() == [1, 1, 1], x
+    dist.destroy_process_group()
+"""
+
+
 def program(code):
     head, body = harness.python(INIT), harness.python(code)
     return head[:-1] + ["\n".join([head[-1], body[-1]])]
@@ -85,6 +97,12 @@ class Late(unittest.TestCase):
         for agents in (0, 1):
             with self.subTest(agents=agents), harness.Cluster(agents=agents) as c:
                 c.run(2, program(LATE), config={"timeouts": {"connect": "1s"}})
+
+    def test_first_bucket(self):
+        with harness.Cluster() as c:
+            head, *code = program(HOOK)
+            beside_gloo = [part.replace('"reduction", init_method', '"gloo", init_method') for part in code]
+            c.run(2, [head, *beside_gloo], config={"timeouts": {"connect": "1s"}})
 
 
 if __name__ == "__main__":
