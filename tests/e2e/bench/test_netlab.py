@@ -81,19 +81,11 @@ class Plan(unittest.TestCase):
             text = (pathlib.Path(folder) / "job.yaml").read_text(encoding="ascii")
         return {m[2]: len(m[1].split(",")) for m in re.finditer(r'^    "([\d,]+)": (r\d+)$', text, re.M)}
 
-    def test_mixed(self):
-        shards = self.config(cases.BY_NAME["mixed"].placement(True))
-        # 2(n-1) = 10 to n-k = 4, two and six times
-        self.assertEqual(shards, {"r0": 15, "r1": 15} | {f"r{i}": 6 for i in range(2, 8)})
-
     def test_half(self):
         place = cases.BY_NAME["half"].placement(False)
         plan = place.plan(harness.BUILD, 16 * MIB)
         self.assertEqual(self.config(place), {"r0": 10, "r1": 20, "r2": 20, "r3": 20})
         self.assertAlmostEqual(plan["time_s"] / (16 * MIB / (place.payload[0] / 8)), 4 / 3.5, 4)
-
-    def test_equal_links_need_no_map(self):
-        self.assertEqual(self.config(cases.BY_NAME["n4"].placement(False)), {})
 
     def test_a_plan_that_fails(self):
         with self.assertRaisesRegex(net.LabError, "reductionctl plan .*expected"):
@@ -134,34 +126,6 @@ class Report(unittest.TestCase):
             ("kernels", 0, "float32 sum / plain add"): (0.8, "MISS"),
         })
 
-    def test_program(self):
-        with tempfile.TemporaryDirectory() as folder, harness.Cluster(start=False, reducers=0) as c:
-            path = pathlib.Path(folder) / "net.jsonl"
-            path.write_text("".join(json.dumps(r) + "\n" for r in self.lines), encoding="ascii")
-            p = c.start("report", [harness.PYTHON, str(NET / "report.py"), path, f"{folder}/r.md", f"{folder}/plots"])
-            self.assertEqual(p.wait(), 0, p.report())
-            text = pathlib.Path(f"{folder}/r.md").read_text(encoding="utf-8")
-            self.assertIn("](plots/net-n4.svg)", text)
-            self.assertIn("| n4 4 MiB | of a plain TCP flow ≥ 0.95 | 0.960 | 96.0 MB/s | flow 100.0 | OK |", text)
-            self.assertIn("| n4 | 16 MiB | 1.200 | 1.000 | 1.20 |", text)
-            svg = pathlib.Path(f"{folder}/plots/net-n4.svg").read_text(encoding="utf-8")
-            for label in ("Reduction Server", "gloo ring", "plain TCP flow 100", "links allow a ring 80"):
-                self.assertIn(f">{label}</text>", svg)
-
-    def test_wrong_usage(self):
-        with harness.Cluster(start=False, reducers=0) as c:
-            for words, sentence in (
-                (["--cases", "n5"], 'found "n5", expected some of n4,'),
-                (["--peers", "nccl"], 'found "nccl", expected some of gloo,'),
-                (["--k", "2"], "give --n too"),
-                (["--n", "2", "--cases", "n4"], "give one of them"),
-                (["--n", "2", "--k", "2", "--mixed"], "--k below --n"),
-                (["--bytes", "6"], 'found "6", expected sizes'),
-            ):
-                with self.subTest(words):
-                    p = c.start("bench-net", [harness.PYTHON, str(NET / "bench.py"), *words])
-                    self.assertEqual(p.wait(), 2, p.report())
-                    self.assertIn(sentence, p.err)
 
 
 class Kernels(unittest.TestCase):
@@ -233,25 +197,6 @@ class Laboratory(unittest.TestCase):
         self.assertEqual(self.netlab("clean").wait(), 0)
         self.assertEqual(self.hosts_of(p), [])
 
-    def test_two_at_once(self):
-        first, second = [self.netlab("--hosts", 2, "--", "sh", "-c", "echo up; exec sleep 1000") for _ in range(2)]
-        for p in (first, second):
-            p.wait_text(r"^\[1\] up", stream="out")
-        first.signal(signal.SIGTERM)
-        self.assertEqual(first.wait(), 143, first.report())
-        self.assertEqual(([len(self.hosts_of(p)) for p in (first, second)], second.running()), ([0, 3], True))
-        second.signal(signal.SIGTERM)
-        self.assertEqual(second.wait(), 143, second.report())
-
-    def test_delay(self):
-        code = ("import socket, time, sys\nt = time.monotonic()\n"
-                "try:\n    socket.create_connection((sys.argv[1], 9))\n"
-                "except ConnectionRefusedError:\n    print(time.monotonic() - t)\n")
-        p = self.netlab("--hosts", 2, "--rate", "100mbit", "--delay-us", 30000, "--on", 0, "--", harness.PYTHON, "-c",
-                        code, "{addr1}")
-        self.assertEqual(p.wait(), 0, p.report())
-        self.assertGreaterEqual(float(p.out), 0.06)  # there and back
-
     def test_cut_and_plug(self):
         """Two hosts that talk in datagrams: what does not arrive is missing in what does."""
         echo = ("import socket, sys\ns = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\ns.bind(('', 9))\n"
@@ -285,14 +230,6 @@ class Laboratory(unittest.TestCase):
             lab.plug(2, True)
             check(good, good)
 
-    def test_mistakes(self):
-        for words, sentence in ((["--rate", "fast"], 'found "fast", expected a number with'),
-                                (["--hosts", 0], "found 0, expected 1 to"),
-                                (["--delay-us", 0.5], "the delay is 0 or 1 to 1000000 us")):
-            with self.subTest(words):
-                p = self.netlab(*words, "--", "true")
-                self.assertEqual(p.wait(), 2, p.report())
-                self.assertIn(sentence, p.err)
 
 
 class Meter(unittest.TestCase):
@@ -313,28 +250,6 @@ class Meter(unittest.TestCase):
         per_byte, cpu = self.measure([(1, 50), (4, 60), (5, 149), (5, 250), (6, 1050)], 2000)
         self.assertAlmostEqual(per_byte, 2 / (0.8 * 2000))
         self.assertAlmostEqual(cpu, 10)
-
-
-class HaltPoll(unittest.TestCase):
-    """With files of our own: not every machine has the kernel's, and it is one setting for all of it."""
-
-    def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.parameter, driver = (pathlib.Path(folder.name) / name for name in ("parameter", "driver"))
-        self.parameter.write_text("7\n", encoding="ascii")
-        driver.write_text("haltpoll\n", encoding="ascii")
-        for name, path in (("PARAMETER", self.parameter), ("DRIVER", driver)):
-            patch = mock.patch.object(halt_poll, name, path)
-            patch.start()
-            self.addCleanup(patch.stop)
-        self.driver = driver
-
-    def test_put_back(self):
-        with self.assertRaises(KeyboardInterrupt), halt_poll.set_to(200000):
-            self.assertEqual(halt_poll.current(), 200000)
-            raise KeyboardInterrupt
-        self.assertEqual(halt_poll.current(), 7)
 
 
 class Scripted(systems.System):

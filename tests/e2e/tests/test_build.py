@@ -76,37 +76,25 @@ class ProbeScript(Build):
             ("yes", "shared", "cc", str(self.dir / "plain.a"), "unused"),
             ("yes", "shared", "cc", str(self.dir / "data.a"), "v"),
             ("", "shared", "cc", str(self.dir / "data.a"), "unused"),
-            ("", "shared", "cc", str(self.dir / "missing.a"), "v"),
             ("yes", "program", "sh"),
             ("", "program", "no-such-program"),
-            ("yes", "package", "pkg-config", "libuv"),
             ("", "package", "pkg-config", "libuv", "no-such-package"),
             ("", "package", "no-such-pkg-config", "libuv"),
             ("yes", "option", "cc", "-fstack-protector-strong"),
             ("", "option", "cc", "-fno-such-option"),
-            ("", "option", str(failing), "-fstack-protector-strong"),
-            ("", "option", "no-such-compiler", "-O2"),
             ("yes", "macro", "cc", "__STDC__"),
             ("yes", "macro", "cc -DOURS=3", "OURS"),
             ("", "macro", "cc", "OURS"),
-            ("", "macro", str(failing), "__STDC__"),
-            ("yes", "header", "c", "cc", "stdio.h"),
             ("yes", "header", "c", "cc", "stdio.h", "-lm"),
             ("yes", "header", "c", cc, "ours.h"),
             ("", "header", "c", "cc", "ours.h"),
             ("", "header", "c", "cc", "stdio.h", "-lno-such-library"),
-            ("", "header", "c", str(failing), "stdio.h"),
             ("", "header", "c++", "no-such-compiler", "stdio.h"),
         ]
         for expected, *args in rows:
             with self.subTest(args=args):
                 self.assertEqual(self.probe(*args), expected)
 
-    def test_wrong_usage(self):
-        for args in ([], ["header"], ["colour", "red"]):
-            done = subprocess.run([PROBE, *args], capture_output=True, text=True)
-            self.assertEqual((done.returncode, done.stdout), (2, ""))
-            self.assertIn("Usage: probe.sh", done.stderr)
 
 
 class Detection(Build):
@@ -161,14 +149,6 @@ exec pkg-config "$@"
         ):
             with self.subTest(without):
                 self.assertIn(expected, self.refused("all", path=self.tools(without)))
-
-    @unittest.skipUnless(shutil.which("clang"), "there is no clang")
-    def test_clang_alone(self):
-        path = self.tools(r"(.*-)?(gcc|g\+\+|c\+\+|cc|c89|c99|cpp)(-\d+)?", r"mpicc.*")
-        line, plan = self.announced("CC=clang", path=path)
-        self.assertRegex(line, r"clang \d+\.\d+")
-        self.assertIn("no peers", line)
-        self.assert_plan(plan, "gloo_ring.cc", False)
 
     def test_gloo(self):
         """A compiler that finds header and library, one that finds the header alone, neither, no compiler."""
@@ -284,9 +264,6 @@ exec {compiler} -I{self.dir}/include "$@"
             cc = compiler(target, f'[ "$1" != -dumpmachine ] || {{ echo {target}; exit; }}\n')
             self.assertEqual("-mavx2" in self.announced(f"CC={cc}")[1], expected)
         self.assertIn("skipped", self.make("compile-neon", "NEON_CC=/no/such/cc").stdout)
-
-    def test_nothing_is_announced_that_nothing_uses(self):
-        self.assertNotRegex(self.announced()[0], "(?i)systemd|cuda|nccl")
 
     def test_each_probe_once_and_none_for_help(self):
         log = self.dir / "log"
