@@ -285,6 +285,7 @@ static void coll_vote(struct coll *c)
 	    .of.count = 1,
 	    .of.dtype = RS_INT32,
 	    .of.op = RS_SUM,
+	    .of.size = sizeof vote,
 	    .name = "vote",
 	    .done = coll_on_voted,
 	    .user = c,
