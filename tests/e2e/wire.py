@@ -8,8 +8,11 @@ import sys
 
 # its names must not hide those of the test programs
 sys.path.insert(1, str(pathlib.Path(__file__).resolve().parents[2] / "proto/python"))
-import protocol  # noqa: E402
-from protocol import CHECKED, FEATURE_START, ROOT, WIDE, Kind, checksum, mac, name_hash, pb  # noqa: E402, F401
+try:
+    import protocol
+    from protocol import CHECKED, ROOT, WIDE, Kind, checksum, mac, name_hash, pb  # noqa: F401
+except (ImportError, FileNotFoundError) as exc:
+    sys.exit(f"{exc}: run deploy/install-deps.sh test")
 
 (HELLO, WELCOME, REFUSED, WAITING, START, DATA, RESULT, PING, ABORT, GOODBYE, VIEW, RESUME, HAVE, FETCH, KEPT, SETTLE,
  DRAIN, LATE, CHALLENGE, PROOF, PROBE) = Kind  # fmt: skip
