@@ -130,11 +130,21 @@ def _wait(store: Any, key: str, what: str, timeout: datetime.timedelta) -> None:
     store.wait([key], timeout)
 
 
+def _keeps_nothing(store: Any) -> errors.ReductionError:
+    sentence = f"the {type(store).__name__} does not keep what ranks publish (FakeStore does not)"
+    return errors.ReductionError(errors.EINVAL, sentence)
+
+
 def exchange(store: Any, rank: int, world_size: int, serial: int, timeout: datetime.timedelta) -> List[Fact]:
     """Publishes this rank's fact and returns those of all ranks. Raises MismatchError if a rank differs."""
     restarts, master = int(os.environ.get("TORCHELASTIC_RESTART_COUNT") or -1), _master(store)
     own = Fact(rank, world_size, _node(), restarts, serial, draw(), _toward(*master) if master else "")
-    store.set(f"{NAME}/{rank}", json.dumps(own))
+    try:
+        store.set(f"{NAME}/{rank}", json.dumps(own))
+    except RuntimeError as exc:
+        if "Not implemented" not in str(exc):
+            raise
+        raise _keeps_nothing(store) from None
     facts = []
     for other in range(world_size):
         key = f"{NAME}/{other}"
@@ -149,9 +159,7 @@ def exchange(store: Any, rank: int, world_size: int, serial: int, timeout: datet
             ) from None
         text = store.get(key)
         if not text:
-            raise errors.ReductionError(
-                errors.EINVAL, f"the {type(store).__name__} does not keep what ranks publish (FakeStore does not)"
-            )
+            raise _keeps_nothing(store)
         fact = Fact(*json.loads(text))
         if fact.world_size != world_size:
             raise errors.MismatchError(

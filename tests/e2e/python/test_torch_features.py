@@ -8,6 +8,7 @@ import unittest
 import harness
 
 WORKER = harness.ROOT / "tests/e2e/worker_torch_features.py"
+BESIDE = harness.ROOT / "tests/e2e/worker_torch_beside.py"
 
 
 @unittest.skipIf(importlib.util.find_spec("torch") is None or harness.SAN, "no torch, or too slow with it")
@@ -15,6 +16,11 @@ class Features(unittest.TestCase):
     def test_features(self):
         with harness.Cluster(reducers=2) as c:
             c.run(2, [harness.PYTHON, WORKER], timeout=120)
+
+    def test_beside_gloo(self):
+        with harness.Cluster(reducers=2) as c:
+            for rank in c.run(2, [harness.PYTHON, BESIDE], timeout=240):
+                self.assertNotRegex(rank.err, r"reduction/\w+\.py:\d+: \w*Warning")
 
     def test_place(self):
         """Without the launcher's word the ranks find that they share a node, and sum on it first."""

@@ -81,7 +81,7 @@ class Trainers(unittest.TestCase):
         env = {
             **harness.worker_env(), "BACKEND": backend, "CUDA_VISIBLE_DEVICES": "", "HF_HUB_OFFLINE": "1",
             "DS_ACCELERATOR": "cpu", "TORCH_EXTENSIONS_DIR": venv.FOLDER / self.environment / "extensions",
-            "RAY_USAGE_STATS_ENABLED": "0", "TOKENIZERS_PARALLELISM": "false",
+            "RAY_USAGE_STATS_ENABLED": "0", "RAY_AUTH_MODE": "disabled", "TOKENIZERS_PARALLELISM": "false",
             "REDUCTION_CONFIG": cluster.write_config("job.yaml"), "REDUCTION_MODE": "direct",
             "PYTHONPATH": f"{self.folder}:{PROGRAMS}:{harness.worker_env()['PYTHONPATH']}", "HOME": str(cluster.dir),
             "PATH": f"{venv.python(self.environment).parent}:{os.environ['PATH']}", **more,
