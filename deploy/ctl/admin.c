@@ -33,28 +33,14 @@ static void show_json(struct reducers *a, unsigned reducer, const ProtobufCMessa
 	json_answer(a, reducer, answer, stdout);
 }
 
-static int take_within(const struct call *call, uint32_t *ret_ms, struct rs_err *e)
-{
-	const char *text = call->value[DRAIN_WITHIN];
-	double seconds;
-	char *end;
-
-	*ret_ms = 0;
-	if (!text)
-		return RS_OK;
-	seconds = strtod(text, &end);
-	if (end == text || *end || !(seconds >= 0.001 && seconds <= 86400))
-		return rs_fail(e, RS_EINVAL, "--within: found \"%s\", expected seconds from 0.001 to 86400", text);
-	*ret_ms = (uint32_t)(seconds * 1000);
-	return RS_OK;
-}
-
 static int run_drain(const struct call *call, struct rs_err *e)
 {
 	Reduction__V1__DrainRequest request = REDUCTION__V1__DRAIN_REQUEST__INIT;
 	struct reducers a;
-	int rc = take_within(call, &request.timeout_ms, e);
+	double within = 0;
+	int rc = take_seconds(call->value[DRAIN_WITHIN], "within", 0.001, 86400, &within, e);
 
+	request.timeout_ms = (uint32_t)(within * 1000);
 	if (!rc)
 		rc = reducers_open(&a, call, true, e);
 	if (rc)

@@ -42,20 +42,13 @@ static int take_role(const struct call *call, unsigned *ret, struct rs_err *e)
 
 static int take_timeout(const struct call *call, uint32_t *ret_ms, struct rs_err *e)
 {
-	const char *text = call->value[CHECK_TIMEOUT];
-	double seconds;
-	char *end;
+	double seconds = PROBE_TIMEOUT_MS / 1000.0;
+	int rc = take_seconds(call->value[CHECK_TIMEOUT], "timeout", 0.001, 3600, &seconds, e);
 
-	*ret_ms = PROBE_TIMEOUT_MS;
-	if (!text)
-		return RS_OK;
-	if (!call->value[CHECK_CONNECT])
-		return rs_fail(e, RS_EINVAL, "found --timeout without --connect, expected both");
-	seconds = strtod(text, &end);
-	if (end == text || *end || !(seconds >= 0.001 && seconds <= 3600))
-		return rs_fail(e, RS_EINVAL, "--timeout: found \"%s\", expected seconds from 0.001 to 3600", text);
 	*ret_ms = (uint32_t)(seconds * 1000);
-	return RS_OK;
+	if (call->value[CHECK_TIMEOUT] && !call->value[CHECK_CONNECT])
+		return rs_fail(e, RS_EINVAL, "found --timeout without --connect, expected both");
+	return rc;
 }
 
 static void print_text(const struct check *c, unsigned roles, const struct probe *probes)

@@ -62,6 +62,11 @@ int load_config(struct rs_config *ret, const struct call *call, struct rs_err *e
 /* Returns the name of a call's file for messages. */
 const char *file_name(const struct call *call);
 
+/* Reads the value of an option; NULL, it was not given: *ret stays. `option` is its name without dashes. Errors:
+ * RS_EINVAL, which names the option, what was found and what was expected. */
+int take_number(const char *given, const char *option, uint32_t least, uint32_t most, uint32_t *ret, struct rs_err *e);
+int take_seconds(const char *given, const char *option, double least, double most, double *ret, struct rs_err *e);
+
 extern const struct command check_command, plan_command, status_command, events_command, drain_command, reload_command,
     render_command, doctor_command, bundle_command, trace_command;
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The file of a command, which may be standard input. */
+/* The arguments of a command: its file, which may be standard input, and numbers. */
 #include "deploy/ctl/ctl.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -24,4 +25,35 @@ int load_config(struct rs_config *ret, const struct call *call, struct rs_err *e
 	rc = rs_config_parse(ret, file_name(call), text, len, e);
 	free(text);
 	return rc;
+}
+
+int take_number(const char *given, const char *option, uint32_t least, uint32_t most, uint32_t *ret, struct rs_err *e)
+{
+	unsigned long n;
+	char *end;
+
+	if (!given)
+		return RS_OK;
+	errno = 0;
+	n = strtoul(given, &end, 10);
+	if (errno || given[0] < '0' || given[0] > '9' || *end || n < least || n > most)
+		return rs_fail(e, RS_EINVAL, "--%s: found \"%s\", expected a whole number from %u to %u", option, given,
+			       least, most);
+	*ret = (uint32_t)n;
+	return RS_OK;
+}
+
+int take_seconds(const char *given, const char *option, double least, double most, double *ret, struct rs_err *e)
+{
+	double seconds;
+	char *end;
+
+	if (!given)
+		return RS_OK;
+	seconds = strtod(given, &end);
+	if (end == given || *end || !(seconds >= least && seconds <= most))
+		return rs_fail(e, RS_EINVAL, "--%s: found \"%s\", expected seconds from %g to %g", option, given, least,
+			       most);
+	*ret = seconds;
+	return RS_OK;
 }

@@ -112,19 +112,12 @@ static int set_reducers(struct rs_config *cfg, unsigned keep, unsigned n, struct
 static int take_reducers(const struct call *call, struct rs_config *cfg, struct rs_err *e)
 {
 	const char *text = call->value[PLAN_REDUCERS];
-	unsigned keep = call->file ? cfg->reducers_n : 0, n = cfg->plan.workers;
-	char *end;
+	uint32_t keep = call->file ? cfg->reducers_n : 0, n = cfg->plan.workers;
 
 	if (call->file && !text)
 		return RS_OK;
-	if (text) {
-		unsigned long found = strtoul(text, &end, 10);
-
-		if (text[0] < '0' || text[0] > '9' || *end || found < 1 || found > RS_REDUCERS_MAX)
-			return rs_fail(e, RS_EINVAL, "--reducers: found \"%s\", expected a whole number from 1 to %d",
-				       text, RS_REDUCERS_MAX);
-		n = (unsigned)found;
-	}
+	if (take_number(text, "reducers", 1, RS_REDUCERS_MAX, &n, e))
+		return e->code;
 	n = n < 1 ? 1 : n > RS_REDUCERS_MAX ? RS_REDUCERS_MAX : n;
 	return set_reducers(cfg, keep < n ? keep : n, n, e);
 }

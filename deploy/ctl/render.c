@@ -60,22 +60,6 @@ static int take(const struct call *call, enum render_option option, const char *
 		       call->value[option], expected);
 }
 
-static int take_count(const struct call *call, enum render_option option, unsigned *ret, struct rs_err *e)
-{
-	const char *text = call->value[option];
-	char *end;
-	unsigned long v;
-
-	if (!text)
-		return RS_OK;
-	v = strtoul(text, &end, 10);
-	if (text[0] < '0' || text[0] > '9' || *end || v < 1 || v > RS_REDUCERS_MAX)
-		return rs_fail(e, RS_EINVAL, "--%s: found \"%s\", expected a whole number from 1 to %d",
-			       render_command_options[option].name, text, RS_REDUCERS_MAX);
-	*ret = (unsigned)v;
-	return RS_OK;
-}
-
 static int take_options(const struct call *call, struct render_options *ret, struct rs_err *e)
 {
 	const char *const *v = call->value;
@@ -90,9 +74,11 @@ static int take_options(const struct call *call, struct render_options *ret, str
 	if (!rc)
 		rc = take(call, RENDER_REDUCER_BANDWIDTH, "reducers", "bandwidth", &reducer, e);
 	if (!rc)
-		rc = take_count(call, RENDER_COUNT, &ret->count, e);
+		rc = take_number(v[RENDER_COUNT], render_command_options[RENDER_COUNT].name, 1, RS_REDUCERS_MAX,
+				 &ret->count, e);
 	if (!rc)
-		rc = take_count(call, RENDER_REPLICA_COUNT, &ret->count, e);
+		rc = take_number(v[RENDER_REPLICA_COUNT], render_command_options[RENDER_REPLICA_COUNT].name, 1,
+				 RS_REDUCERS_MAX, &ret->count, e);
 	ret->machine_type = v[RENDER_MACHINE];
 	ret->image = v[RENDER_IMAGE] ? v[RENDER_IMAGE] : v[RENDER_CONTAINER];
 	ret->worker_rate = cfg.plan.bandwidth;

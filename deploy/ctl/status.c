@@ -121,20 +121,6 @@ static void show_json(struct reducers *a, unsigned reducer, const ProtobufCMessa
 	json_answer(a, reducer, answer, stdout);
 }
 
-static int take_watch(const struct call *call, double *ret, struct rs_err *e)
-{
-	const char *given = call->value[STATUS_WATCH];
-	char *end;
-
-	*ret = 0;
-	if (!given)
-		return RS_OK;
-	*ret = strtod(given, &end);
-	if (end == given || *end || !(*ret >= 0.1 && *ret <= 86400))
-		return rs_fail(e, RS_EINVAL, "--watch: found \"%s\", expected seconds from 0.1 to 86400", given);
-	return RS_OK;
-}
-
 /* On a terminal, each status overwrites the previous one. */
 static void begin_screen(bool json)
 {
@@ -170,8 +156,8 @@ static int run_status(const struct call *call, struct rs_err *e)
 	Reduction__V1__StatusRequest request = REDUCTION__V1__STATUS_REQUEST__INIT;
 	bool json = call->value[REDUCERS_JSON];
 	struct reducers a;
-	double watch;
-	int rc = take_watch(call, &watch, e);
+	double watch = 0;
+	int rc = take_seconds(call->value[STATUS_WATCH], "watch", 0.1, 86400, &watch, e);
 
 	if (!rc)
 		rc = reducers_open(&a, call, false, e);

@@ -57,24 +57,6 @@ struct tracing {
 	struct timeline timeline;
 };
 
-static int take_number(const struct call *call, unsigned option, uint32_t least, uint32_t most, uint32_t *ret,
-		       struct rs_err *e)
-{
-	const char *given = call->value[option];
-	char *end;
-	unsigned long n;
-
-	if (!given)
-		return RS_OK;
-	errno = 0;
-	n = strtoul(given, &end, 10);
-	if (errno || end == given || *end || given[0] == '-' || n < least || n > most)
-		return rs_fail(e, RS_EINVAL, "--%s: found \"%s\", expected a whole number from %u to %u",
-			       trace_options[option].name, given, least, most);
-	*ret = (uint32_t)n;
-	return RS_OK;
-}
-
 /* Notes a job: it is recorded from the highest operation on that any process names. */
 static void note_job(struct tracing *tr, const char *name, uint32_t generation, uint64_t from)
 {
@@ -337,11 +319,11 @@ static int run_trace(const struct call *call, struct rs_err *e)
 	tr->only = call->value[TRACE_JOB];
 	tr->operations = 1;
 	tr->records = TRACE_RECORDS;
-	rc = take_number(call, TRACE_OPS, 1, TRACE_OPERATIONS, &tr->operations, e);
+	rc = take_number(call->value[TRACE_OPS], "ops", 1, TRACE_OPERATIONS, &tr->operations, e);
 	if (!rc)
-		rc = take_number(call, TRACE_LIMIT, 1, TRACE_LIMIT_MS / 1000, &limit_s, e);
+		rc = take_number(call->value[TRACE_LIMIT], "limit", 1, TRACE_LIMIT_MS / 1000, &limit_s, e);
 	if (!rc)
-		rc = take_number(call, TRACE_RECORDS_OPTION, 1, TRACE_RECORDS, &tr->records, e);
+		rc = take_number(call->value[TRACE_RECORDS_OPTION], "records", 1, TRACE_RECORDS, &tr->records, e);
 	tr->limit_ms = limit_s * 1000;
 	if (!rc)
 		rc = reducers_open(&tr->reducers, call, false, e);
