@@ -28,7 +28,9 @@ enum {
 static const unsigned char protocol[] = "\x0breduction/1";
 enum { PROTOCOL_LEN = sizeof protocol - 1 };
 
-const char *tls_error_text(char *buf, size_t size)
+/* Returns the last error in OpenSSL's queue of this thread as text for the end of a sentence, and empties the queue.
+ * Static storage or buf. */
+static const char *tls_error_text(char *buf, size_t size)
 {
 	unsigned long code = ERR_peek_last_error();
 	const char *text = ERR_reason_error_string(code);

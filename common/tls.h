@@ -91,8 +91,4 @@ void tls_texts_free(struct tls_texts *t);
 /* Computes RFC 9266's "tls-exporter" channel binding of a connection whose handshake is done. Errors: RS_EINTERNAL. */
 int tls_binding(SSL *ssl, uint8_t ret[TLS_BINDING], struct rs_err *e);
 
-/* Returns the last error in OpenSSL's queue of this thread as text for the end of a sentence, and empties the queue.
- * Static storage or buf. */
-const char *tls_error_text(char *buf, size_t size);
-
 #endif

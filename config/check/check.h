@@ -68,8 +68,6 @@ bool check_has(const struct check *c, const char *section, const char *key);
 const char *check_text(const struct check *c, const struct check_line *l, char *buf, size_t size);
 /* Writes what was checked and found good: several lines. roles: a set of enum check_role. */
 void check_print_good(const struct check *c, unsigned roles, FILE *out);
-/* Writes a set of roles as words: "server, agent and worker". Returns buf. */
-const char *check_roles_text(unsigned roles, char *buf, size_t size);
 
 /* roles.c */
 /* Adds an error for everything that makes the daemon refuse to start. The daemons call these at their start. */
@@ -93,8 +91,6 @@ void check_tls_named(struct check *c, enum rs_tls_side side);
 void check_tls(struct check *c, enum rs_tls_side side);
 /* Checks the files of an HTTP port with TLS. */
 void check_http_tls(struct check *c, const char *section, int mode);
-/* Returns whether this process can read a file. On another machine's file it adds a note if not. */
-bool check_can_look(struct check *c, const char *section, const char *key, const char *path);
 /* Opens the directory with the secrets of jobs; the caller closes *ret. Errors: RS_ECONFIG. */
 int check_secrets_open(DIR **ret, const char *path, struct rs_err *e);
 

@@ -200,7 +200,8 @@ const char *check_text(const struct check *c, const struct check_line *l, char *
 	return buf;
 }
 
-const char *check_roles_text(unsigned roles, char *buf, size_t size)
+/* Writes a set of roles as words: "server, agent and worker". Returns buf. */
+static const char *check_roles_text(unsigned roles, char *buf, size_t size)
 {
 	static const char *const words[] = {"server", "agent", "worker"}; /* by bit */
 	unsigned left = (unsigned)__builtin_popcount(roles);

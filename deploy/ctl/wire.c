@@ -12,7 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 
-uint64_t wire_now_ms(void)
+static uint64_t wire_now_ms(void)
 {
 	struct timespec t;
 

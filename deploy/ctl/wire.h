@@ -29,7 +29,6 @@ struct wire {
 	size_t binding_len; /* 0: the connection has no binding */
 };
 
-uint64_t wire_now_ms(void);
 /* Connects to "host:port"; tls_name is the name that the certificate must be for. Errors: RS_EIO, RS_ETIMEOUT,
  * RS_EPROTO with the end of a sentence about the reducer; nothing is left open. */
 int wire_open(struct wire *w, const struct wire_options *opt, const char *address, const char *tls_name,

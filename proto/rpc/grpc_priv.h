@@ -113,9 +113,7 @@ enum client_security { CLIENT_PLAIN, CLIENT_TLS, CLIENT_CERTIFICATE };
 enum client_security client_security(const struct rpc_tls *tls);
 
 /* grpc_text.c */
-/* Converts "ipv4:127.0.0.1:80" or "ipv6:%5B::1%5D:80" into the usual form. */
-void peer_text(const char *uri, char buf[RPC_PEER_MAX]);
-/* Does the same for a call. */
+/* Writes the address of a call's peer in the usual form: "127.0.0.1:80" or "[::1]:80". */
 void call_peer_text(grpc_call *call, char buf[RPC_PEER_MAX]);
 void call_certificate_text(grpc_call *call, char buf[RPC_CERTIFICATE_MAX]);
 /* Writes a sentence about how a client's call ended. */

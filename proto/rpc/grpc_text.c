@@ -15,7 +15,8 @@ static int hex(char c)
 	return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
-void peer_text(const char *uri, char buf[RPC_PEER_MAX])
+/* Converts "ipv4:127.0.0.1:80" or "ipv6:%5B::1%5D:80" into the usual form. */
+static void peer_text(const char *uri, char buf[RPC_PEER_MAX])
 {
 	const char *from = uri ? strchr(uri, ':') : NULL;
 	size_t n = 0;

@@ -22,7 +22,8 @@ static bool check_subset(const uint64_t *set, const uint64_t *of, unsigned world
 	return true;
 }
 
-const char *slot_check(const struct slot *s, unsigned world_size)
+/* A slot in use, without its place in the stripe. */
+static const char *slot_check(const struct slot *s, unsigned world_size)
 {
 	if (s->filled > s->elems)
 		return "a slot has more filled elements than elements";
@@ -69,7 +70,8 @@ static unsigned check_queued(const struct session *s)
 	return n;
 }
 
-const char *retained_check(const struct stripe *st)
+/* The retained results that a stripe asks for: `fetching`, and results that wait in line behind them. */
+static const char *retained_check(const struct stripe *st)
 {
 	unsigned fetching[FRAME_PRIORITIES] = {0};
 	uint64_t first[FRAME_PRIORITIES]; /* order of the first chunk that is fetched */

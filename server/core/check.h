@@ -6,16 +6,11 @@
 
 struct lane;
 struct session;
-struct slot;
 struct stripe;
 
 /* Each function returns NULL if the struct keeps its invariants between two calls of the lane's core, else a sentence
  * that says which one it breaks. The sentence is constant. The functions change nothing. */
 
-/* A slot in use, without its place in the stripe. */
-const char *slot_check(const struct slot *slot, unsigned world_size);
-/* The retained results that a stripe asks for: `fetching`, and results that wait in line behind them. */
-const char *retained_check(const struct stripe *st);
 /* The table of slots, the counts and the acknowledgements of a stripe, and all of its slots. */
 const char *stripe_check(const struct stripe *st);
 const char *session_check(const struct session *s);

@@ -57,7 +57,8 @@ static const char *check_members(const struct local_job *j)
 	return clients == j->clients_n ? NULL : "a job's clients_n differs from its members";
 }
 
-const char *local_job_check(const struct local_job *j)
+/* A job with its members and the operations that have not started. */
+static const char *local_job_check(const struct local_job *j)
 {
 	const char *broken = check_members(j);
 	bool has_engine = j->state >= JOB_STARTING && j->state <= JOB_FAILING;

@@ -5,13 +5,10 @@
 #define RS_AGENT_NODE_CORE_CHECK_H
 
 struct local_hub;
-struct local_job;
 
 /* Each function returns NULL if the struct keeps its invariants between two calls of the hub, else a sentence that says
  * which one it breaks. The sentence is constant. The functions change nothing. Only the hub's thread may call them. */
 
-/* A job with its members and the operations that have not started. */
-const char *local_job_check(const struct local_job *j);
 /* The hub with all clients and jobs. */
 const char *local_hub_check(const struct local_hub *h);
 

@@ -181,7 +181,5 @@ bool agentd_engines_answer(struct agentd *a);
 bool agentd_engines_busy_poll(struct agentd *a);
 /* stay: keeps the loop from sleeping. Otherwise lets it sleep, and stops busy polling. */
 void agentd_keep_awake(struct agentd *a, bool stay);
-/* Ends busy polling; the engines' own threads take over. */
-void agentd_engines_stop_busy_poll(struct agentd *a);
 
 #endif

@@ -65,7 +65,8 @@ bool agentd_engines_busy_poll(struct agentd *a)
 	return activity;
 }
 
-void agentd_engines_stop_busy_poll(struct agentd *a)
+/* Ends busy polling; the engines' own threads take over. */
+static void agentd_engines_stop_busy_poll(struct agentd *a)
 {
 	while (!LIST_EMPTY(&a->busy_polled))
 		agentd_engine_stop_busy_poll(LIST_FIRST(&a->busy_polled));

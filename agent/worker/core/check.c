@@ -3,7 +3,7 @@
 
 #include "agent/worker/core/link.h"
 
-const char *window_check(const struct window *w)
+static const char *window_check(const struct window *w)
 {
 	if (w->most == 0)
 		return NULL; /* the link has not been connected yet */
@@ -14,7 +14,8 @@ const char *window_check(const struct window *w)
 	return NULL;
 }
 
-const char *retain_check(const struct retain *r, unsigned priorities)
+/* The retained results of all priorities. */
+static const char *retain_check(const struct retain *r, unsigned priorities)
 {
 	for (unsigned p = 0; p < priorities; p++)
 		for (uint64_t i = 0; i < r->size; i++) {
@@ -86,7 +87,8 @@ const char *stream_check(const struct link *l, const struct stream *s)
 	return broken ? broken : check_cursor(l, s);
 }
 
-const char *link_check(const struct link *l)
+/* A link with its window and streams. */
+static const char *link_check(const struct link *l)
 {
 	uint32_t chunks = 0;
 	uint64_t bytes = 0;

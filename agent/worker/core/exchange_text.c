@@ -166,7 +166,9 @@ bool degraded_text(const struct exchange *x, uint64_t now_ms, char *buf, size_t 
 	return lost > 0;
 }
 
-uint32_t unanswered_bytes(const struct exchange *x, unsigned reducer)
+/* Returns the bytes of the largest message that the reducer has not answered, if it is larger than every result that
+ * has come since the reducer is there and needs more than one packet. 0: there is none. */
+static uint32_t unanswered_bytes(const struct exchange *x, unsigned reducer)
 {
 	uint32_t passed = x->losses[reducer].passed, largest = 0;
 

@@ -15,9 +15,6 @@ void waiting_text(const struct exchange *x, uint64_t now_ms, char *buf, size_t s
 bool degraded_text(const struct exchange *x, uint64_t now_ms, char *buf, size_t size);
 /* RS_EPEER: says for which rank the operation waits, or which chunks have no result. */
 int op_timeout_text(const struct exchange *x, const struct exchange_op *op, uint64_t now_ms, struct rs_err *e);
-/* Returns the bytes of the largest message that the reducer has not answered, if it is larger than every result that
- * has come since the reducer is there and needs more than one packet. 0: there is none. */
-uint32_t unanswered_bytes(const struct exchange *x, unsigned reducer);
 /* Returns the reason for which a link was lost. If the link is silent and only its small messages were answered, the
  * reason is composed in buf and says so. */
 const char *loss_text(const struct link *l, const struct loss *loss, char *buf, size_t size);
