@@ -5,6 +5,7 @@ longer: a thread that waits for a late rank, or has nothing to do, takes no proc
 connections alive, however rare heartbeats are: a NAT must not forget them.
 """
 
+import contextlib
 import os
 import subprocess
 import time
@@ -36,7 +37,38 @@ def cpu_s(proc):
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
+def keeps_alive(port):
+    """Returns whether the worker's end of each connection to 127.0.0.2 at this port sends TCP's keepalives."""
+    rows = []
+    for family in "tcp", "tcp6":  # gRPC's sockets are IPv6
+        with contextlib.suppress(FileNotFoundError), open(f"/proc/net/{family}", encoding="utf-8") as f:
+            rows += [line.split() for line in f]
+    timers = [row[5][:2] for row in rows if row[2].endswith(f"0200007F:{port:04X}") and row[3] == "01"]
+    return bool(timers) and set(timers) == {"02"}
+
+
 class Idle(unittest.TestCase):
+    def test_keepalive(self):
+        """A NAT may forget a connection that is silent for longer than detect allows; gRPC's connections too."""
+        for transport in ["tcp"] + ["grpc"] * harness.HAS_GRPC:
+            with self.subTest(transport), harness.Cluster(start=False, transport=transport) as c:
+                # not the address that its workers have, so that they look for the socket
+                way = "--listen" if transport == "tcp" else "--grpc"
+                argv = [harness.binary("reduction-server"), "--insecure", "--listen", "127.0.0.1:0", way, "127.0.0.2:0"]
+                ready = r"listening|grpc-ready" if transport == "tcp" else "grpc-ready"
+                reducer = c.start("reducer", argv)
+                address = reducer.wait_text(rf"\b(?:{ready})\b.*?address=(127.0.0.2:\d+)").group(1)
+                config = {"timeouts": {"detect": "10min"}, "reducers": [
+                    {"id": "r0", "address": address, **({"grpc": address} if transport == "grpc" else {})}]}  # fmt: skip
+                worker = c.start_worker(0, 1, RANK, config=config)
+                worker.said("idle")
+                deadline = time.monotonic() + 20 * harness.SCALE
+                while not keeps_alive(int(address.rsplit(":", 1)[1])):
+                    self.assertLess(time.monotonic(), deadline, "a connection has no keepalives")
+                    time.sleep(0.1)
+                worker.tell()
+                self.assertEqual(worker.wait(), 0, worker.report())
+
     def asleep(self, procs):
         """All that these do they have done a moment from now."""
         time.sleep(LONG / 4)  # in which a rank that is told to can begin to wait
