@@ -102,9 +102,9 @@ int rs_evidence_check(const char *job, const char *one, const char *one_has, con
 			continue;
 		return rs_fail(e, RS_EMISMATCH,
 			       "two trainings use the job name %s and one run: %.*s is %.*s to %.100s, and %.*s to "
-			       "%.100s. Give each start its own REDUCTION_RUN",
+			       "%.100s. Give each start its own REDUCTION_RUN; one training has one %.*s on all ranks",
 			       job, (int)name - 1, a, (int)(len - name), a + name, one, (int)(piece_len(b) - name),
-			       b + name, other);
+			       b + name, other, (int)name - 1, a);
 	}
 	return RS_OK;
 }
