@@ -2,9 +2,10 @@
 /* Opening a communicator. The happy path: each member starts an engine for the job that handles[0] names;
  * when all have joined, each votes with an all-reduce of one number; the sum shows that all have voted, and connect
  * returns. A program may come late to its first collective: NCCL hands connect the handles of all members, so all of
- * them are there already, and timeouts.connect need not cover that. Failure modes: a member cannot join, then none becomes ready and all fail by timeouts.connect; the job ends
- * after a member has voted, then connect succeeds there and the first all-reduce fails. A member that failed after
- * others have succeeded would leave them waiting in NCCL for ever. */
+ * them are there already, and timeouts.connect need not cover that. Failure modes: a member cannot join, then none
+ * becomes ready and all fail by timeouts.connect; the job ends after a member has voted, then connect succeeds there
+ * and the first all-reduce fails. A member that failed after others have succeeded would leave them waiting in NCCL for
+ * ever. */
 #include "agent/nccl/coll_state.h"
 #include "common/auth.h"
 #include "common/dtype.h"
