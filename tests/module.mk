@@ -7,7 +7,7 @@ e2e_bin   := $(patsubst %.c,$(B)/%,$(wildcard tests/e2e/test_*.c tests/e2e/*/tes
 # workers of end-to-end tests, and libraries to preload, some of which need the C library's own allocator
 e2e_shims := $(patsubst %.c,$(B)/%.so,$(wildcard tests/e2e/shim_*.c))
 e2e_workers := $(patsubst %.c,$(B)/%,$(wildcard tests/e2e/worker_*.c))
-e2e_help  := $(e2e_workers) $(nccl_exercise) $(if $(SAN),,$(nccl_rank) $(nccl_nvml)) $(fake_cuda) $(gpu_bin) $(if $(SAN),,$(gpu_fakes)) $(if $(SAN),,$(e2e_shims))
+e2e_help  := $(e2e_workers) $(nccl_exercise) $(nccl_rank) $(nccl_nvml) $(fake_cuda) $(gpu_bin) $(if $(SAN),,$(gpu_fakes)) $(if $(SAN),,$(e2e_shims))
 core_libs := $(server_cores) $(agent_cores) $(libservice) $(libconfig) $(libproto) $(libcommon)
 RUN       := $(PYTHON) tests/run.py $(if $(MATCH),--match $(MATCH))
 nproc     := $(shell nproc)

@@ -11,10 +11,10 @@ import harness
 
 
 class Versions(unittest.TestCase):
-    @unittest.skipIf(harness.SAN, "NCCL's libraries run in the default build only")
     def test_ci(self):
-        """Every cell of the table is "ok" or explained."""
+        """Every cell of the table is "ok" or explained. With sanitizers in the plugin: one version."""
         argv = [sys.executable, harness.ROOT / "tests/nccl/real/versions.py", "--ci"]
+        argv += ["--versions", "2.30.7"] if harness.SAN else []
         done = subprocess.run(argv, capture_output=True, text=True, check=False)
         if done.stdout.startswith("skipped: "):
             self.skipTest(done.stdout.strip().removeprefix("skipped: "))
