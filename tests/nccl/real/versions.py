@@ -68,6 +68,9 @@ class Run:
             mine["NCCL_HOSTID"] = f"node{rank // per_node}"
             mine["FAKE_BUS"] = f"{0x17 + rank % per_node:x}"
             argv = [RANK, self.home / "libnccl.so.2", self.home / "layout.txt", self.folder, rank, ranks, self.scenario]
+            if harness.SAN == "thread":  # libnccl is not built with it, and it orders the accesses to buffers
+                tsan = harness.sanitizer_env(argv)["TSAN_OPTIONS"]
+                mine["TSAN_OPTIONS"] = f"{tsan}:ignore_noninstrumented_modules=1"
             full = {k: v for k, v in {**common, **mine}.items() if v is not None}
             self.procs.append(harness.Proc(f"rank {rank}", [str(a) for a in argv], full, cwd=self.folder))
         return self
