@@ -251,6 +251,33 @@ class Net(Case):
             self.assertIn("the other rank has closed the connection", p.err)
 
 
+ENV_PLUGIN = """
+import ctypes, sys
+lib = ctypes.CDLL(sys.argv[1])
+number, text, pointer = ctypes.c_uint8, ctypes.c_char_p, ctypes.c_void_p
+for version, more in (("v1", []), ("v2", [pointer])):
+    _, init, _, get = (pointer * 4).in_dll(lib, f"ncclEnvPlugin_{version}")
+    start = ctypes.CFUNCTYPE(ctypes.c_int, number, number, number, text, *more)(init)
+    assert start(2, 28, 9, b"", *[None for _ in more]) == 0
+    print(*(ctypes.CFUNCTYPE(text, text)(get)(name) for name in (b"NCCL_COLLNET_ENABLE", b"NCCL_NET_PLUGIN_REF_COUNT")))
+"""
+
+
+@unittest.skipIf(harness.SAN, "Python loads it")
+class Environment(unittest.TestCase):
+    def test_variables(self):
+        """libnccl-env.so sets variables only if NCCL is to load the plugin, and none that the user has set."""
+        for env, want in (({"NCCL_NET_PLUGIN": "reduction"}, "b'1' b'1'"),
+                          ({"NCCL_NET_PLUGIN": "other,/opt/lib/libnccl-net-reduction.so"}, "b'1' b'1'"),
+                          ({"NCCL_NET_PLUGIN": "reduction", "NCCL_COLLNET_ENABLE": "0"}, "b'0' b'1'"),
+                          ({"NCCL_NET_PLUGIN": "other"}, "None None"),
+                          ({}, "None None")):
+            with self.subTest(env):
+                argv = [harness.PYTHON, "-c", ENV_PLUGIN, harness.BUILD / "lib" / "libnccl-env.so"]
+                done = subprocess.run(argv, env=env, check=True, capture_output=True, text=True)
+                self.assertEqual(done.stdout.splitlines(), [want] * 2)
+
+
 class Library(Case):
     @staticmethod
     def said(*argv):
