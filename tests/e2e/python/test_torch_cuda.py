@@ -119,7 +119,7 @@ class Values(Cuda):
     def test_end(self):
         """The inner group ends too: torch does not warn at exit."""
         for way in ("shutdown", "abort"):
-            for worker in self.right(f"WAY = {way!r}\n" + END):
+            for worker in self.right(f"WAY = {way!r}\n" + programs.END):
                 self.assertNotIn("destroy_process_group() was not called", worker.err)
 
 
