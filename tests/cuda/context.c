@@ -176,15 +176,3 @@ EXPORT CUresult cuCtxSetCurrent(CUcontext ctx)
 	stack[0] = ctx;
 	return OK;
 }
-
-EXPORT CUresult cuCtxSynchronize(void)
-{
-	pthread_mutex_lock(&fake.lock);
-	for (struct CUstream_st *s = fake.streams; s && !fake.broken;) {
-		if (s->first)
-			pthread_cond_wait(&fake.changed, &fake.lock);
-		s = s->first ? fake.streams : s->next; /* the list may have changed */
-	}
-	pthread_mutex_unlock(&fake.lock);
-	return fake.broken;
-}

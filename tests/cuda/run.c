@@ -21,8 +21,7 @@ bool is_copy(const struct work *w)
 	return w->kind == COPY_OUT || w->kind == COPY_IN;
 }
 
-/* How long after the call a copy from pageable memory ends: time enough for a program that does not wait to be wrong.
- */
+/* When a copy from pageable memory ends, after the call: late enough for a program that does not wait to be wrong. */
 enum { STAGED_NS = 300000 };
 
 /* Takes the next free time of a direction of a device for a copy. */

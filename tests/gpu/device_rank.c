@@ -144,21 +144,7 @@ static void run_results(const struct device_case *c)
 	close_rank(&r);
 }
 
-/* Waits for a stream, with a limit. */
-static void finish_stream(struct rank *r)
-{
-	double until = proc_now_s() + LIMIT_MS / 1000.0;
-	int rc;
-
-	while ((rc = r->cuda.StreamQuery(r->stream)) == CUDA_NOT_READY) {
-		if (proc_now_s() > until)
-			fail("rank %d: the stream did not end within %d s", r->rank, LIMIT_MS / 1000);
-		proc_sleep(0.0001);
-	}
-	must(rc, "cuStreamQuery");
-}
-
-/* Work before the call is waited for, and the stream waits for the result, without the host. */
+/* Work before the call is waited for, and after the wait any stream finds the result. */
 static void run_streams(const struct device_case *c)
 {
 	struct rank r;
@@ -176,9 +162,7 @@ static void run_streams(const struct device_case *c)
 		memcpy(&bits, &own, sizeof bits);
 		must(r.cuda.MemsetD32Async(r.send, bits, n, r.stream), "cuMemsetD32Async");
 		done(&r, reduction_all_reduce_tensor_async(r.comm, &t, &req, &r.err));
-		done(&r, reduction_stream_wait(req, 0, r.stream, &r.err));
-		finish_stream(&r);
-		wait_request(&r, req); /* after an error the stream goes on too */
+		wait_request(&r, req);
 		must(r.cuda.MemcpyDtoH(got, r.recv, n * sizeof *got), "cuMemcpyDtoH");
 		for (int k = 0; k < r.ranks; k++)
 			want += (float)((unsigned)k + round);

@@ -129,12 +129,6 @@ DRIVER(cuCtxGetDevice, int *device)
 	return OK;
 }
 
-DRIVER(cuCtxSynchronize, void)
-{
-	stream_drain_all();
-	return OK;
-}
-
 DRIVER(cuCtxGetStreamPriorityRange, int *least, int *greatest)
 {
 	*least = 0, *greatest = -5;
@@ -180,15 +174,6 @@ DRIVER(cuStreamWaitEvent, void *stream, struct event *event)
 	return OK;
 }
 
-DRIVER(cuStreamWaitValue32_v2, void *stream, address at, unsigned value)
-{
-	int code;
-	if (answered(__func__, &code))
-		return code;
-	stream_wait_word((const uint32_t *)(uintptr_t)at, value, stream);
-	return OK;
-}
-
 DRIVER(cuEventCreate, struct event **event)
 {
 	*event = event_new();
@@ -228,13 +213,6 @@ DRIVER(cuMemHostRegister_v2, void *at, size_t bytes)
 DRIVER(cuMemHostUnregister, void *at)
 {
 	return memory_unpin(at);
-}
-
-DRIVER(cuMemHostGetDevicePointer_v2, address *device, void *host)
-{
-	struct range r;
-	*device = (uintptr_t)host;
-	return memory_find(host, &r) && r.device < 0 ? OK : INVALID;
 }
 
 /* Returns whether all these bytes belong to one device. */

@@ -23,7 +23,7 @@
 
 enum { DEVICES = 8, OK = 0, INVALID = 1, NO_MEMORY = 2, NO_DEVICE = 101, NO_KERNEL = 209, NOT_READY = 600 };
 enum { PINNED_ALREADY = 712, NOT_PINNED = 713, UNSUPPORTED = 801, NOT_CAPTURED = 900 };
-enum kind { COPY, SET, RECORD, WAIT_EVENT, WAIT_WORD, CALL, MARK };
+enum kind { COPY, SET, RECORD, WAIT_EVENT, CALL, MARK };
 
 struct event {
 	uint64_t recorded, passed; /* numbers of records: the last one that was queued, the last one that was reached */
@@ -40,8 +40,6 @@ struct work {
 	int value; /* of a set */
 	struct event *event;
 	uint64_t count; /* the record to note or to wait for */
-	const uint32_t *word;
-	uint32_t want; /* the word's least value */
 	void (*fn)(void *user);
 	void *user;
 	bool *reached;
@@ -115,7 +113,6 @@ void stream_set(void *to, int value, size_t bytes, void *handle);
 void stream_call(void (*fn)(void *user), void *user, void *handle);
 void stream_record(struct event *e, void *handle);
 void stream_wait_event(struct event *e, void *handle);
-void stream_wait_word(const uint32_t *word, uint32_t want, void *handle);
 struct event *event_new(void);
 int event_query(struct event *e);
 void event_wait(struct event *e);

@@ -72,10 +72,6 @@ static void perform(const struct work *w, unsigned *seed)
 	case WAIT_EVENT:
 		await(w->event, w->count);
 		break;
-	case WAIT_WORD:
-		while ((int32_t)(__atomic_load_n(w->word, __ATOMIC_ACQUIRE) - w->want) < 0)
-			usleep(POLL_US);
-		break;
 	case RECORD:
 	case MARK:
 		note(w);
@@ -256,11 +252,6 @@ void stream_wait_event(struct event *e, void *handle)
 	uint64_t count = e->recorded;
 	pthread_mutex_unlock(&fake.lock);
 	put(handle, (struct work){.kind = WAIT_EVENT, .event = e, .count = count}, NULL);
-}
-
-void stream_wait_word(const uint32_t *word, uint32_t want, void *handle)
-{
-	put(handle, (struct work){.kind = WAIT_WORD, .word = word, .want = want}, NULL);
 }
 
 struct event *event_new(void)

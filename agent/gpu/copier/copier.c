@@ -147,11 +147,6 @@ close_cuda:
 	return rc;
 }
 
-int copier_check_device(struct copier *c, int device, struct rs_err *e)
-{
-	return cuda_check(c->cuda, device, NULL, 0, e);
-}
-
 int copier_check(struct copier *c, const struct copier_tensor *t, struct rs_err *e)
 {
 	int rc;
@@ -194,7 +189,6 @@ void copier_free(struct copier *c)
 	pthread_mutex_unlock(&c->lock);
 	pthread_join(c->thread, NULL);
 	copier_trace_close(&c->trace);
-	copier_holds_free(c);
 	copier_stages_free(c);
 	cuda_close(c->cuda);
 	pthread_cond_destroy(&c->freed);

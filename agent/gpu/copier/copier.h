@@ -27,30 +27,11 @@ int copier_new(struct copier **ret, struct backend *b, unsigned rank, const char
 /* Checks a tensor's memory. Any thread. Errors: RS_EINVAL; RS_EIO: the device cannot be used. */
 int copier_check(struct copier *c, const struct copier_tensor *t, struct rs_err *e);
 
-/* Checks the number of a device. Any thread. Errors: RS_EINVAL; RS_EIO: the device cannot be used. */
-int copier_check_device(struct copier *c, int device, struct rs_err *e);
-
 /* Starts an operation on n tensors, which stand end to end in its bytes and are together as large as req says. As
  * submit of backend_vtbl; the send and recv of req are not used, and `tensors` is not used after the call. May wait
  * until other operations give their memory back. */
 int copier_submit(struct copier *c, struct backend_request *req, const struct copier_tensor *tensors, unsigned n,
 		  struct rs_err *e);
-
-/* A word of memory for which streams of devices wait. */
-struct copier_hold {
-	struct copier *copier;
-	_Atomic uint32_t *word;
-	uint32_t value; /* that opens it */
-	unsigned index;
-};
-
-/* Takes a word. Any thread. Errors: RS_ENOMEM; RS_EINVAL: there is no such device. */
-int copier_hold_take(struct copier *c, int device, struct copier_hold *ret, struct rs_err *e);
-/* Makes work that is queued on a stream from now on wait, on the device, until the word is opened. Errors: RS_EINVAL.
- */
-int copier_hold_stream(const struct copier_hold *h, int device, void *stream, struct rs_err *e);
-/* Lets streams go on, and gives the word back. Any thread. */
-void copier_hold_open(const struct copier_hold *h);
 
 /* Waits until all operations have ended, ends the thread, and frees the copier. After the backend's stop, before its
  * close. */

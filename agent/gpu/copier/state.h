@@ -14,7 +14,6 @@
 enum {
 	COPIER_PIECE = 1 << 19,     /* bytes of a piece at least: a copy of fewer costs more in calls than in time */
 	COPIER_STAGE_MIN = 1 << 14, /* bytes of the smallest stage */
-	COPIER_HOLDS = 4096,        /* requests for which streams can wait at a time */
 	COPIER_LOOK_MS = 100,       /* time after which devices are asked for errors while copies run */
 };
 
@@ -79,11 +78,6 @@ struct copier {
 	pthread_cond_t freed;   /* signalled: a stage is idle */
 	bool signalled, stopping;
 	struct copier_op *submitted; /* the newest first */
-	_Atomic uint32_t *holds;     /* COPIER_HOLDS words of pinned memory; NULL: no stream has waited */
-	int hold_device;             /* that has pinned them */
-	uint64_t hold_devices;       /* bits: devices whose streams have waited */
-	uint16_t *free_holds;        /* free_holds_n indices of words that no request uses */
-	unsigned free_holds_n;
 	struct copier_stage *idle;
 	uint64_t stage_bytes;
 	unsigned stages_busy;
@@ -104,9 +98,6 @@ int copier_stage_take(struct copier *c, uint64_t bytes, int device, struct copie
 void copier_stage_give(struct copier *c, struct copier_stage *stage);
 /* Frees all idle stages. */
 void copier_stages_free(struct copier *c);
-
-/* hold.c: frees the words when no stream waits for them any more. */
-void copier_holds_free(struct copier *c);
 
 /* op.c. Any thread calls copier_op_new and copier_op_free; only the copier's thread copier_op_run. */
 int copier_op_new(struct copier *c, struct backend_request *req, const struct copier_tensor *tensors, unsigned n,

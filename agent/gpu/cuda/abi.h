@@ -25,8 +25,6 @@ enum {
 	CUDA_STREAM_NON_BLOCKING = 1,
 	CUDA_EVENT_DISABLE_TIMING = 2,
 	CUDA_REGISTER_PORTABLE = 1,
-	CUDA_REGISTER_DEVICEMAP = 2,
-	CUDA_WAIT_VALUE_GEQ = 0,
 	CUDA_ATTRIBUTE_MEMORY_TYPE = 2,
 	CUDA_ATTRIBUTE_DEVICE_ORDINAL = 9,
 	CUDA_ATTRIBUTE_RANGE_START = 11,
@@ -47,9 +45,6 @@ enum {
 	X(cuCtxGetStreamPriorityRange, (int *least, int *greatest))                                                    \
 	X(cuStreamCreateWithPriority, (CUstream * stream, unsigned int flags, int priority))                           \
 	X(cuStreamDestroy_v2, (CUstream stream))                                                                       \
-	X(cuCtxSynchronize, (void))                                                                                    \
-	X(cuStreamWaitValue32_v2, (CUstream stream, CUdeviceptr at, unsigned int value, unsigned int flags))           \
-	X(cuMemHostGetDevicePointer_v2, (CUdeviceptr * ret, void *p, unsigned int flags))                              \
 	X(cuStreamSynchronize, (CUstream stream))                                                                      \
 	X(cuStreamIsCapturing, (CUstream stream, CUstreamCaptureStatus * status))                                      \
 	X(cuStreamWaitEvent, (CUstream stream, CUevent event, unsigned int flags))                                     \

@@ -62,7 +62,7 @@ int cuda_pin(struct cuda *c, int device, void *p, size_t bytes, struct rs_err *e
 
 	if (cuda_enter(c, device, e))
 		return e->code;
-	r = c->api.cuMemHostRegister_v2(p, bytes, CUDA_REGISTER_PORTABLE | CUDA_REGISTER_DEVICEMAP);
+	r = c->api.cuMemHostRegister_v2(p, bytes, CUDA_REGISTER_PORTABLE);
 	cuda_leave(c);
 	return r ? cuda_fail(c, e, RS_ENOMEM, "cannot pin host memory", device, r) : RS_OK;
 }
@@ -74,30 +74,6 @@ void cuda_unpin(struct cuda *c, int device, void *p)
 	if (cuda_enter(c, device, &e))
 		return;
 	c->api.cuMemHostUnregister(p);
-	cuda_leave(c);
-}
-
-int cuda_hold(struct cuda *c, int device, void *stream, void *word, uint32_t value, struct rs_err *e)
-{
-	CUdeviceptr at;
-	CUresult r;
-
-	if (cuda_enter(c, device, e))
-		return e->code;
-	r = c->api.cuMemHostGetDevicePointer_v2(&at, word, 0);
-	if (!r)
-		r = c->api.cuStreamWaitValue32_v2(stream, at, value, CUDA_WAIT_VALUE_GEQ);
-	cuda_leave(c);
-	return r ? cuda_fail(c, e, RS_EINVAL, "the stream cannot be made to wait", device, r) : RS_OK;
-}
-
-void cuda_finish(struct cuda *c, int device)
-{
-	struct rs_err e;
-
-	if (cuda_enter(c, device, &e))
-		return;
-	c->api.cuCtxSynchronize();
 	cuda_leave(c);
 }
 

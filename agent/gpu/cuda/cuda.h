@@ -30,11 +30,6 @@ int cuda_check(struct cuda *c, int device, const void *p, size_t bytes, struct r
 int cuda_pin(struct cuda *c, int device, void *p, size_t bytes, struct rs_err *e);
 /* Ends that. Nothing is being copied there. */
 void cuda_unpin(struct cuda *c, int device, void *p);
-/* Work that is queued on this stream of the caller from now on waits, on the device, until *word - value >= 0 as
- * int32_t. `word` is 32 bits of pinned memory. Errors: RS_EINVAL. */
-int cuda_hold(struct cuda *c, int device, void *stream, void *word, uint32_t value, struct rs_err *e);
-/* Waits until all work that is queued on the device is done. */
-void cuda_finish(struct cuda *c, int device);
 
 /* Makes a queue of copies for one operation, or takes one that was given back. */
 int cuda_take(struct cuda *c, int device, struct cuda_queue **ret, struct rs_err *e);

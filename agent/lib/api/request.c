@@ -124,7 +124,6 @@ void request_init(struct reduction_request *req, struct reduction_comm *c)
 	req->started = false;
 	req->copied = req->base.device != 0;
 	atomic_init(&req->state, REQUEST_PENDING);
-	atomic_init(&req->hold_state, REQUEST_FREE);
 }
 
 static long request_futex(_Atomic uint32_t *word, int op, uint32_t value, const struct timespec *until)
@@ -137,8 +136,6 @@ void request_complete(struct reduction_request *req, const struct rs_err *err)
 	req->err.code = RS_OK;
 	if (err)
 		req->err = *err;
-	if (atomic_exchange(&req->hold_state, REQUEST_OPEN) == REQUEST_HELD)
-		copier_hold_open(&req->hold);
 	/* after this exchange the waiter may free req; waking an address on which no thread sleeps is harmless */
 	if (atomic_exchange(&req->state, REQUEST_DONE) == REQUEST_WAITED)
 		request_futex(&req->state, FUTEX_WAKE, 1, NULL);

@@ -19,13 +19,6 @@ enum request_state {
 	REQUEST_DONE,    /* err is valid, and no other thread uses the request */
 };
 
-/* Whether streams wait for a request. */
-enum request_hold {
-	REQUEST_FREE, /* none does */
-	REQUEST_HELD, /* some do, for `hold` */
-	REQUEST_OPEN, /* the request has ended: none needs to */
-};
-
 struct request_pool;
 
 /* One operation, or one tensor of a group. Invariant: between submit and REQUEST_DONE the backend owns base. */
@@ -35,8 +28,6 @@ struct reduction_request {
 	_Atomic uint32_t state;      /* enum request_state; a futex */
 	bool started;                /* of a group: it is part of an operation already */
 	bool copied;                 /* the copier, and not the backend, ends it */
-	_Atomic uint32_t hold_state; /* enum request_hold; protects hold */
-	struct copier_hold hold;     /* streams wait for this word */
 	struct rs_err err;           /* code 0: success */
 
 	struct request_pool *pool;         /* NULL: it belongs to no pool */

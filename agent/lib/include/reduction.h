@@ -193,13 +193,6 @@ REDUCTION_API int reduction_wait(reduction_request *req, int timeout_ms, reducti
  * sets *done = 0 and returns 0. */
 REDUCTION_API int reduction_test(reduction_request *req, int *done, reduction_error *err);
 
-/* Makes the work that is queued on a stream of a GPU from now on wait until the request is done. The GPU waits, and not
- * the call. A stream that waits for a failed request goes on, and finds any bytes in recv. reduction_wait() must be
- * called all the same; one thread calls it and this. If streams have waited, reduction_close() returns when all work
- * that is queued on their GPUs is done. device and stream are as in reduction_tensor, and the request is that of a
- * tensor on any GPU. */
-REDUCTION_API int reduction_stream_wait(reduction_request *req, int device, void *stream, reduction_error *err);
-
 /* The same operations without a name; each call waits until its operation is done. */
 REDUCTION_API int reduction_all_reduce(reduction_comm *comm, const void *send, void *recv, size_t count,
 				       reduction_dtype dtype, reduction_op op, reduction_error *err);

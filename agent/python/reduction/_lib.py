@@ -115,7 +115,6 @@ _FUNCTIONS = {
     ),
     "reduction_wait": (c_int, [c_void_p, c_int, POINTER(Error)]),
     "reduction_test": (c_int, [c_void_p, POINTER(c_int), POINTER(Error)]),
-    "reduction_stream_wait": (c_int, [c_void_p, c_int, c_void_p, POINTER(Error)]),
     "reduction_buffer_alloc": (c_int, [c_void_p, c_size_t, POINTER(c_void_p), POINTER(Error)]),
     "reduction_buffer_free": (None, [c_void_p, c_void_p]),
     "reduction_buffer_unmap": (None, [c_void_p, c_size_t]),

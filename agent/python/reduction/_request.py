@@ -108,26 +108,6 @@ class Request:
         finally:
             self._lock.release()
 
-    def stream_wait(self, device: int, stream: int) -> None:
-        """Makes the work that is queued on a stream of a GPU from now on wait for the operation, and not the host.
-
-        Call wait() too, which says whether the operation failed: a stream that waits for a failed one goes on. Do not
-        call this while another thread is in wait().
-
-        Args:
-            device: number of the GPU.
-            stream: address of the CUDA stream, for example torch.cuda.Stream.cuda_stream; 0: the default stream.
-
-        Raises:
-            ReductionError: the operation is on an array in the host's memory, or the GPU cannot wait.
-        """
-        with self._lock:
-            if self._handle is None:
-                return
-            err = _lib.Error()
-            status = self._comm._lib.reduction_stream_wait(self._handle, device, stream, ctypes.byref(err))
-        _lib.check(status, err)
-
     def wait(self, timeout: Optional[float] = None) -> Any:
         """Waits until the operation has ended.
 

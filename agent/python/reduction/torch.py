@@ -10,12 +10,10 @@ communication hook for DistributedDataParallel over any backend:
     state.close()
 
 The happy path: DDP calls the hook with a bucket of gradients as soon as backward has filled it. The hook starts the
-all-reduce and returns a future at once, so that communication overlaps with the rest of backward. Operations, their
-threads and their errors are those of `reduction.torch_work`, as in the process group. The future of a tensor on a GPU
-is complete at once: its users' streams wait on the GPU until the result is there, and neither backward nor the host
-waits. Failure modes: if an operation fails, its future and all later ones fail with the message of the ReductionError,
-which backward() raises; `State.error` holds the exception. A future that was complete before cannot fail: then the next
-backward() raises the error, and gradients of this one are of no use.
+all-reduce and returns a future at once, so that communication overlaps with the rest of backward, at whose end DDP
+waits. Operations, their threads and their errors are those of `reduction.torch_work`, as in the process group. Failure
+modes: if an operation fails, its future and all later ones fail with the message of the ReductionError, which
+backward() raises; `State.error` holds the exception.
 """
 
 import contextlib
@@ -36,6 +34,9 @@ from .torch_stream import Places
 from .torch_work import Channel, Work
 
 _DTYPES = {"float16", "bfloat16", "float32", "float64"}
+
+
+_PATIENCE = 30.0  # seconds in which a hook is called for the next bucket, or somebody waits in vain
 
 
 class _Bucket(Work):
@@ -83,8 +84,6 @@ class State:
             limit.
         prioritize: True: later buckets, which belong to earlier layers, have higher priorities, since the next forward
             pass needs them first. False: the priority follows from the size.
-        blocking: True: backward() waits until the gradients of GPUs are there, and raises errors of its own buckets.
-            False: the GPU waits and the host does not; errors that are found later are raised by the next backward().
         local: "nccl": NCCL sums within the node, and each local rank sends its slice of a bucket to the reducers. All
             ranks of torch.distributed take part. None: ranks of a node are summed in the host's memory.
     """
@@ -96,7 +95,6 @@ class State:
         op: str = "avg",
         timeout: Optional[float] = None,
         prioritize: bool = True,
-        blocking: bool = False,
         local: Optional[str] = None,
         **options: Any,
     ):
@@ -117,11 +115,12 @@ class State:
         self.op = op
         self.timeout = timeout
         self.prioritize = prioritize
-        self.blocking = blocking
         self._buckets = 0  # in the last backward pass; equal on all ranks
         self._lock = threading.Lock()  # priorities and operations have the order of the hook's calls
         self._closed = False
         self._places = Places()
+        self._sliced: List[_Bucket] = []  # whose futures the last bucket completes: see _submit()
+        self._timer: Optional[threading.Timer] = None
         self._channel = Channel.over(comm, "State")
 
     @property
@@ -157,6 +156,13 @@ class State:
         Returns:
             A future whose value is the tensor.
         """
+        return self._submit(tensor, index, last, later=False)
+
+    def _submit(self, tensor: torch.Tensor, index: int, last: bool, later: bool) -> torch.futures.Future:
+        """As submit(). later: with `local`, the call for the last tensor gathers the slices of all. Gathers are
+        collectives of the node, as the scatters of the calls are: one thread does them all, in the same order on each
+        rank. A hook that waits before the last tensor calls settle_sliced() first; if it does not, the timer does.
+        """
         if tensor.device.type not in ("cpu", "cuda"):
             raise TypeError(f"gradients are on {tensor.device}; the hook supports cpu and cuda")
         if self._node is not None and tensor.device.type != self._node.device:
@@ -168,7 +174,32 @@ class State:
                     "the State of the communication hook is closed, or was loaded from a file: make another one",
                 )
             work = self._bucket(tensor, f"bucket {index}", self._priority(index, last))
-            return self._channel.start(work).get_future()
+            self._channel.start(work)
+            later = later and self._node is not None
+            future = work.get_future(later)
+            if later:
+                self._sliced.append(work)
+                self._set_timer(None if last else _PATIENCE)
+        if later and last:
+            self.settle_sliced()
+        return future
+
+    def _set_timer(self, seconds: Optional[float]) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = None
+        if seconds is not None:
+            self._timer = threading.Timer(seconds, self.settle_sliced)
+            self._timer.daemon = True
+            self._timer.start()
+
+    def settle_sliced(self) -> None:
+        """With `local`: waits for the tensors of this backward pass so far, and completes their futures."""
+        with self._lock:
+            self._set_timer(None)
+            works, self._sliced = self._sliced, []
+        for work in works:
+            work.settle()
 
     def _bucket(self, tensor: torch.Tensor, name: str, priority: Optional[int]) -> _Bucket:
         arrivals, node, finish = self._places.of([tensor]), self._node, None
@@ -182,8 +213,7 @@ class State:
         if node is not None:
             begin, finish = node.steps(tensor, self.op, arrivals, reduce)
         return _Bucket(
-            self._channel, name, [tensor], begin, finish, arrivals, in_order=node is not None, timeout=self.timeout,
-            host_waits=self.blocking,
+            self._channel, name, [tensor], begin, finish, arrivals, in_order=node is not None, timeout=self.timeout
         )  # fmt: skip
 
     def close(self) -> None:
@@ -192,6 +222,7 @@ class State:
             if self._closed:
                 return
             self._closed = True
+        self.settle_sliced()
         self._channel.drain()
         self._channel.close()
         if self._owns_comm:
@@ -208,13 +239,13 @@ class State:
         return self  # a copy of a model, for an average of its weights, has no gradients of its own
 
     def __reduce__(self) -> Any:
-        return State._of_file, (self.op, self.timeout, self.prioritize, self.blocking)
+        return State._of_file, (self.op, self.timeout, self.prioritize)
 
     @staticmethod
-    def _of_file(op: str, timeout: Optional[float], prioritize: bool, blocking: bool) -> "State":
+    def _of_file(op: str, timeout: Optional[float], prioritize: bool) -> "State":
         """Returns what torch.load() makes of a State: it has no communicator, and is closed."""
         state = State.__new__(State)
-        state.op, state.timeout, state.prioritize, state.blocking = op, timeout, prioritize, blocking
+        state.op, state.timeout, state.prioritize = op, timeout, prioritize
         state._lock, state._closed, state._channel, state._node = threading.Lock(), True, Channel.over(None, ""), None
         return state
 
@@ -234,11 +265,12 @@ def allreduce_hook(
     if name not in _DTYPES:
         raise TypeError(f"gradients of {tensor.dtype} are not supported; supported are {', '.join(sorted(_DTYPES))}")
     if not torch.autograd._profiler_enabled():
-        return state.submit(tensor, bucket.index(), bucket.is_last())
+        return state._submit(tensor, bucket.index(), bucket.is_last(), later=True)
     # a range of torch.profiler that lasts until the result is there; emit_nvtx() makes an NVTX range of it
     label = f"reduction::all_reduce bucket {bucket.index()} ({tensor.numel() * tensor.element_size()} bytes)"
     with torch.profiler.record_function(label) as span:
-        return span._call_end_callbacks_on_future(state.submit(tensor, bucket.index(), bucket.is_last()))
+        future = state._submit(tensor, bucket.index(), bucket.is_last(), later=True)
+        return span._call_end_callbacks_on_future(future)
 
 
 _Hook = Callable[[Any, torch.distributed.GradBucket], torch.futures.Future[torch.Tensor]]
@@ -253,6 +285,8 @@ def in_order(hook: _Hook) -> _Hook:
 
     def in_order_hook(state: Any, bucket: torch.distributed.GradBucket) -> torch.futures.Future[torch.Tensor]:
         future = hook(state, bucket)
+        if isinstance(state, State):
+            state.settle_sliced()
         if not future.done():
             with contextlib.suppress(Exception):  # DDP raises the error of the future
                 future.wait()

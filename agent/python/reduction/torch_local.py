@@ -137,16 +137,14 @@ class NodeSum:
 
         def begin(comm: Any) -> Any:
             with contextlib.nullcontext() if arrivals is None else arrivals.departing(stream):
-                sliced = self.scatter(tensor, op)
-                under_way.append(sliced)
-                try:
-                    return reduce(comm, sliced.part, self.slice_op(op))
-                except errors.ReductionError:
-                    with contextlib.suppress(RuntimeError):
-                        self.gather(sliced)  # the node's other ranks wait for this one's part
-                    raise
+                under_way.append(self.scatter(tensor, op))
+                return reduce(comm, under_way[0].part, self.slice_op(op))
 
-        return begin, lambda: self.gather(under_way[0])
+        def finish() -> None:
+            for sliced in under_way:
+                self.gather(sliced)
+
+        return begin, finish
 
 
 def node_sum(

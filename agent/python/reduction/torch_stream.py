@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Results of operations on torch's CUDA tensors, without a host that waits.
+"""What follows operations on torch's CUDA tensors, on a side stream of their GPU.
 
-The happy path: an operation makes a side stream of its GPU wait for it, what has to follow is queued there, and an
-event or a future takes its place behind that. Other streams then wait for the event. Failure modes: the driver cannot
-make streams wait, or too many wait: the host waits instead. A stream that waits for an operation that fails goes on, so
-somebody on the host has to ask the request for its error.
+The host waits for an operation, and then queues what follows it, with an event or a future behind that. No stream ever
+waits for an operation: a call of CUDA may hold the driver's lock until the GPU has done its work (the first launch of a
+kernel does), and the thread that copies the result to the GPU would wait for that lock. CUDA's documentation of
+cuStreamWaitValue32 warns of this.
 """
 
 import contextlib
@@ -12,8 +12,7 @@ from typing import Any, Dict, Iterator, Sequence
 
 import torch
 
-from . import _buffers, errors
-from .comm import Request
+from . import _buffers
 
 
 def future_for(tensors: Sequence[torch.Tensor]) -> torch.futures.Future:
@@ -23,7 +22,7 @@ def future_for(tensors: Sequence[torch.Tensor]) -> torch.futures.Future:
 
 
 class Arrivals:
-    """The side stream of one GPU. It waits for operations in the order of the calls of follow()."""
+    """The side streams of one GPU."""
 
     def __init__(self, device: torch.device):
         self.device = device
@@ -42,15 +41,6 @@ class Arrivals:
         self._departures.wait_stream(after)
         with torch.cuda.stream(self._departures):
             yield
-
-    def follow(self, requests: Sequence[Request]) -> bool:
-        """Makes the side stream wait for operations. Returns False if it cannot: then the host has to."""
-        try:
-            for request in requests:
-                request.stream_wait(self.device.index, self.stream.cuda_stream)
-        except errors.ReductionError:
-            return False
-        return True
 
     def event(self) -> Any:
         """Returns an event behind what is queued on the side stream."""

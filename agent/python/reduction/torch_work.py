@@ -2,12 +2,11 @@
 """The operations of one process group, in order, and torch's Work objects for them. `reduction.torch_group` uses it.
 
 The happy path: an operation is started by the thread that calls it, and the thread that calls wait() waits for it in
-the library. An operation on a GPU makes a side stream wait (`reduction.torch_stream`); then wait() lets the current
-stream wait for that one, and the host goes on. Other threads exist only while they are needed: the starter opens the
-communicator at the group's first operation and starts the operations that were called meanwhile; waiters complete
-futures, and wait for operations that the host does not wait for. Failure modes: the first
-error of an operation fails the channel, and all later operations of the group fail with the same sentence. An operation
-that is not done within the group's timeout aborts the communicator, so that the other ranks fail too.
+the library. The host waits, also for a GPU: see `reduction.torch_stream`. Other threads exist only while they are
+needed: the starter opens the communicator at the group's first operation and starts the operations that were called
+meanwhile; waiters complete futures. Failure modes: the first error of an operation fails the channel, and all later
+operations of the group fail with the same sentence. An operation that is not done within the group's timeout aborts the
+communicator, so that the other ranks fail too.
 
 Callbacks of futures may start operations, beside the threads of the program. Their place among the other operations is
 the same on all ranks only if nothing else was started between get_future() and the callback. Otherwise the group fails.
@@ -63,12 +62,11 @@ class Work(_BaseWork):
     Args:
         tensors: the result, for get_future() and result().
         begin: starts the operation on a communicator and returns its requests.
-        finish: is called once after success, by a thread that waits, or queues its work behind the operation; or None.
+        finish: is called once after success, by a thread that waits; or None.
         arrivals: those of the tensors' GPU, or None.
-        in_order: finish must be called in the order of the operations, also after an error of one that has begun. If
-            streams cannot wait, the start waits then.
+        in_order: finish is called in the order of the operations, also after an error of one that has begun, and only
+            by a thread of the program: it is a collective of the node's ranks, as what their threads do meanwhile is.
         timeout: in seconds; None: that of the channel.
-        host_waits: the tensors' streams need not wait, since the future is complete when the result is there.
     """
 
     def __init__(
@@ -81,7 +79,6 @@ class Work(_BaseWork):
         arrivals: Optional[Arrivals] = None,
         in_order: bool = False,
         timeout: Optional[float] = None,
-        host_waits: bool = False,
     ):
         super().__init__()
         self._channel = channel
@@ -92,7 +89,6 @@ class Work(_BaseWork):
         self._lock = threading.Lock()  # for _finish and _arrived
         self._arrivals = arrivals
         self._in_order = in_order
-        self._host_waits = host_waits
         self._timeout = timeout
         self._claims = max(1, len(tensors))  # functional collectives of torch 2.3 to 2.6 wait for each tensor
         self._arrived: Any = None  # the event behind the result on the side stream
@@ -119,13 +115,9 @@ class Work(_BaseWork):
         begin, self._begin = self._begin, None
         try:
             assert begin is not None
+            if self._in_order:
+                self._channel.ordered.append(self)
             self._requests = begin(comm)
-            follows = self._arrivals is not None and not self._host_waits and bool(self._requests)
-            if follows and self._arrivals.follow(self._requests):
-                self._finish_once()
-                self._channel.watch(self)
-            elif self._in_order:
-                self._wait_in_order()
         except errors.ReductionError as exc:
             self._error = self._channel.failed(exc)
         except Exception as exc:
@@ -133,17 +125,6 @@ class Work(_BaseWork):
         finally:
             if self._started is not None:
                 self._started.set()
-
-    def _wait_in_order(self) -> None:
-        try:
-            for request in self._requests:
-                request.wait(self._limit)
-        except errors.ReductionError as exc:
-            error = self._timed_out(exc) if isinstance(exc, errors.ReductionTimeoutError) else exc
-            with contextlib.suppress(RuntimeError):
-                self._finish_once()
-            raise error from None
-        self._finish_once()
 
     def _fail(self, error: Exception) -> None:
         self._begin = None
@@ -156,27 +137,47 @@ class Work(_BaseWork):
         with self._lock:
             if self._error is not None:
                 raise self._error.with_traceback(None)
-            finish, self._finish = self._finish, None
             try:
-                if self._arrivals is None:
-                    if finish is not None:
-                        finish()
-                elif self._arrived is None:
-                    with self._arrivals.current():
-                        if finish is not None:
-                            finish()
-                    self._arrived = self._arrivals.event()
+                self._run_finish()
             except Exception as exc:
                 self._error = exc
                 raise
+
+    def _run_finish(self) -> None:
+        finish, self._finish = self._finish, None
+        if finish is None:
+            return
+        if self._arrivals is None:
+            finish()
+            return
+        with self._arrivals.current():
+            finish()
+        self._arrived = self._arrivals.event()
+
+    def end_in_order(self, deadline: float) -> None:
+        """Waits and finishes, also after an error, which the work keeps. Raises ReductionTimeoutError only."""
+        try:
+            self._wait_requests(deadline)
+        except errors.ReductionTimeoutError:
+            raise
+        except errors.ReductionError:
+            pass  # _error has it; the node's other ranks wait for this one's part
+        with self._lock, contextlib.suppress(RuntimeError):
+            self._run_finish()
 
     def _wait(self, seconds: float) -> None:
         """Waits until the operation has ended. Raises ReductionTimeoutError if it has not, or the operation's error."""
         deadline = time.monotonic() + seconds
         if self._started is not None and not self._started.wait(seconds):
             raise errors.ReductionTimeoutError(errors.ETIMEOUT, "the operation was not started in time")
+        if self._in_order:
+            self._channel.end_until(self, deadline)
         if self._error is not None:
             raise self._error.with_traceback(None)
+        self._wait_requests(deadline)
+        self._finish_once()
+
+    def _wait_requests(self, deadline: float) -> None:
         for request in self._requests:
             try:
                 request.wait(max(0.0, deadline - time.monotonic()))
@@ -185,7 +186,6 @@ class Work(_BaseWork):
             except errors.ReductionError as exc:
                 self._error = self._channel.failed(exc)
                 raise self._error from None
-        self._finish_once()
 
     def _wait_or_abort(self) -> None:
         """As _wait(), for the group's timeout, after which the group is of no use any more."""
@@ -194,6 +194,8 @@ class Work(_BaseWork):
         except errors.ReductionTimeoutError as exc:
             if self._error is None:
                 self._error = self._timed_out(exc)
+            if self._in_order:
+                self._channel.end_until(self, time.monotonic() + threading.TIMEOUT_MAX)  # it was aborted
             raise self._error.with_traceback(None) from None
         except BaseException as exc:
             if exc is not self._error and not any(exc is request._error for request in self._requests):
@@ -226,18 +228,17 @@ class Work(_BaseWork):
         return error
 
     def wait(self, timeout: Any = None) -> bool:
-        """Waits until the operation has ended. Raises its error. If the tensors are on a GPU, the current stream waits,
-        and not the host: an error that is found later is that of the group's later operations.
+        """Waits until the operation has ended. Raises its error.
 
         Args:
-            timeout: a timedelta after which ReductionTimeoutError is raised; the operation is then still pending. The
-                host waits. None: the group's timeout, after which the group fails on all ranks.
+            timeout: a timedelta after which ReductionTimeoutError is raised; the operation is then still pending. None:
+                the group's timeout, after which the group fails on all ranks.
         """
         self._channel.claimed(self)
         seconds = timeout.total_seconds() if timeout is not None else 0
         if seconds > 0:
             self._wait(seconds)
-        elif not self._on_its_way():
+        else:
             self._wait_or_abort()
         if self._arrivals is not None and self._arrived is not None:
             torch.cuda.current_stream(self._arrivals.device).wait_event(self._arrived)
@@ -246,14 +247,6 @@ class Work(_BaseWork):
             while not self._future.done():
                 time.sleep(0)  # another thread has begun to complete it
         return True
-
-    def _on_its_way(self) -> bool:
-        """Returns True if the operation was started without an error and streams can wait for it."""
-        if self._arrivals is None:
-            return False
-        if self._started is not None and not self._started.wait(self._limit):
-            return False
-        return self._error is None and self._arrived is not None
 
     def synchronize(self) -> None:
         """As wait()."""
@@ -265,7 +258,7 @@ class Work(_BaseWork):
             return True
         if self._started is not None and not self._started.is_set():
             return False
-        if not all(request.done() for request in self._requests):
+        if not all(request.done() for request in self._requests) or (self._in_order and self._finish is not None):
             return False
         try:
             self._wait(0)
@@ -288,20 +281,31 @@ class Work(_BaseWork):
         self.wait()
         return self._tensors
 
-    def get_future(self) -> torch.futures.Future:
-        """Returns a future whose value is the list of the tensors."""
+    def get_future(self, later: bool = False) -> torch.futures.Future:
+        """Returns a future whose value is the list of the tensors.
+
+        Args:
+            later: the caller calls settle() afterwards. Without it the call waits for an operation that is finished in
+                order, and a thread completes the futures of others.
+        """
         self._channel.claimed(self)
         if self._future is None:
             self._asked_at = self._channel.last
             self._plain = future_for(self._tensors)
             self._future = self._plain.then(_value_or_raise)
-            if self._error is None and self._arrived is not None:
-                self._settle(self._value)
-            elif self._arrivals is None and self.is_completed():
+            if later:
+                pass
+            elif self._in_order:
+                self.settle()
+            elif self.is_completed():
                 self._settle(self._value if self._error is None else self._error)
             else:
                 self._channel.watch(self)
         return self._future
+
+    def settle(self) -> None:
+        """Waits until the operation has ended, and completes the future."""
+        self._settle(self._outcome())
 
     def _settle(self, value: Any) -> None:
         """Completes the future with the tensors or the error, unless a thread has done so or nobody asked for it."""
@@ -383,6 +387,8 @@ class Channel:
         self._unsettled = 0  # works that waiters have to complete
         self._settled = threading.Condition(self._lock)
         self._owned = True  # the channel closes the communicator
+        self.ordered: Deque[Work] = collections.deque()  # that have begun and are finished in this order
+        self._ending = threading.Lock()  # the order of finishing
         self._waiting = 0  # waiters that wait, and do not run callbacks of a future
         self._held: "collections.OrderedDict[int, Work]" = collections.OrderedDict()
         self._count = 0
@@ -512,6 +518,13 @@ class Channel:
             if work._claims <= 0:
                 self._held.pop(id(work), None)
 
+    def end_until(self, work: Work, deadline: float) -> None:
+        """Waits for the works that are finished in order, up to this one, and finishes them. Raises timeouts only."""
+        with self._ending:
+            while work in self.ordered:
+                self.ordered[0].end_in_order(deadline)
+                self.ordered.popleft()
+
     def watch(self, work: Work) -> None:
         """Completes the work's future, if any, when it has ended. Its error or timeout is that of the group."""
         with self._lock:
@@ -521,11 +534,7 @@ class Channel:
                 self._enough_waiters()
                 return
         # the waiters end, and the operation has ended or ends with the communicator
-        threading.Thread(target=self._settle, args=(work,), name="reduction-wait", daemon=True).start()
-
-    @staticmethod
-    def _settle(work: Work) -> None:
-        work._settle(work._outcome())
+        threading.Thread(target=work.settle, name="reduction-wait", daemon=True).start()
 
     def _enough_waiters(self) -> None:
         """Starts a waiter if all others run callbacks, which may wait for a later future (PowerSGD's hook does)."""

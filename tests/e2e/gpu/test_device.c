@@ -254,49 +254,6 @@ static void run_stream(struct rank *r)
 	close_comm(r);
 }
 
-/* A stream waits for a result, and the processor does not. */
-static void run_stream_waits(struct rank *r)
-{
-	enum { N = 200000 };
-	float *bytes = floats(N, (float)r->rank), *got = NULL;
-	reduction_tensor t;
-	reduction_request *req;
-	CUstream stream;
-	CUevent copied;
-	void *x;
-
-	open_gpu(r);
-	EXPECT(posix_memalign((void **)&got, 4096, N * sizeof *got) == 0);
-	CUDA(cuMemHostRegister_v2(got, N * sizeof *got, CUDA_REGISTER_PORTABLE));
-	CUDA(cuStreamCreate(&stream, CUDA_STREAM_NON_BLOCKING));
-	CUDA(cuEventCreate(&copied, CUDA_EVENT_DISABLE_TIMING));
-	for (int round = 0; round < 3; round++) {
-		x = device_new(r, 0, bytes, N * sizeof *bytes);
-		t = tensor(x, x, N, 0);
-		if (r->rank > 0)
-			wait_go(r);
-		EXPECT_RC(reduction_all_reduce_tensor_async(r->comm, &t, &req, &r->err), 0);
-		EXPECT_RC(reduction_stream_wait(req, 0, stream, &r->err), 0);
-		EXPECT_RC(reduction_stream_wait(req, other_gpu(r), NULL, &r->err), 0);
-		CUDA(cuMemcpyDtoHAsync_v2(got, (CUdeviceptr)(uintptr_t)x, N * sizeof *got, stream));
-		CUDA(cuEventRecord(copied, stream));
-		if (r->rank == 0) {
-			EXPECT(cuEventQuery(copied) == CUDA_RESULT_NOT_READY);
-			let_go(r);
-		}
-		CUDA(cuStreamSynchronize(stream));
-		EXPECT(got[1] == of_ranks(r) + (float)r->world);
-		EXPECT(got[N - 1] == got[(N - 1) % 251]);
-		EXPECT_RC(reduction_wait(req, -1, &r->err), 0);
-		device_free(r, x);
-	}
-	CUDA(cuMemHostUnregister(got));
-	CUDA(cuStreamDestroy_v2(stream));
-	free(got);
-	free(bytes);
-	close_comm(r);
-}
-
 /* Small and large tensors of one group in the host's memory and in that of two devices. */
 static void run_group(struct rank *r)
 {
@@ -582,7 +539,6 @@ int main(int argc, char **argv)
 	    {"kinds", 2, run_kinds, -1, ALSO_AGENT},
 	    {"broadcast", 3, run_broadcast, -1, ALSO_AGENT},
 	    {"stream", 2, run_stream, -1, ALSO_AGENT},
-	    {"stream-waits", 2, run_stream_waits, -1, ALSO_AGENT},
 	    {"group", 2, run_group, -1, ALSO_AGENT | ALSO_NODE},
 	    {"group-streams", 2, run_group_streams, -1, ALSO_AGENT},
 	    {"many", 2, run_many, -1, ALSO_AGENT},

@@ -141,7 +141,6 @@ static void nulls_of_others(struct rank *r, struct called *called, reduction_req
 	NULLS("comm", reduction_abort(NULL, "why", err));
 	NULLS("comm", reduction_barrier(NULL, err));
 	NULLS("req", reduction_wait(NULL, 0, err));
-	NULLS("req", reduction_stream_wait(NULL, 0, NULL, err));
 	NULLS("req", reduction_test(NULL, &done, err));
 	NULLS("done", reduction_test(live, NULL, err));
 	NULLS("comm", reduction_buffer_alloc(NULL, 4, &p, err));

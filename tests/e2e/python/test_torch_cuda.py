@@ -105,10 +105,6 @@ class Values(Cuda):
         """Host memory cannot be pinned: every rank gets a sentence, and none hangs."""
         self.right(NO_PINNING, FAKE_RETURN="cuMemHostRegister_v2=2")
 
-    def test_old_driver(self):
-        """Streams cannot wait for values: the host waits."""
-        self.right(programs.OPERATIONS, FAKE_RETURN="cuStreamWaitValue32_v2=801")
-
     def test_local(self):
         """Sums within the node first, on streams; gloo is in NCCL's place."""
         self.right("import node_group\nHOW = 'stream'\n" + programs.LOCAL, n=4)
@@ -132,9 +128,6 @@ class Broken(Cuda):
 
     def test_library_waits_for_torch(self):
         self.found(programs.OPERATIONS, FAKE_RETURN="cuStreamWaitEvent=0")
-
-    def test_streams_wait_for_operations(self):
-        self.found(programs.OPERATIONS, FAKE_RETURN="cuStreamWaitValue32_v2=0")
 
     def test_torch_waits_for_streams(self):
         self.found(programs.OPERATIONS, FAKE_RETURN="cudaStreamWaitEvent=0")

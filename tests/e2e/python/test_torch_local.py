@@ -21,7 +21,7 @@ dist = torch.distributed
 def init(backend="gloo", **options):
     dist.init_process_group(backend, store=dist.FileStore("store", n), rank=rank, world_size=n, **options)
 
-def hook(state, tensor, index=0, last=False):
+def hook(state, tensor, index=0, last=True):
     return reduction.torch.allreduce_hook(state, Bucket(tensor, index, last))
 
 def values(count, dtype, seed=0):
@@ -57,7 +57,7 @@ class Local(unittest.TestCase):
                         want = sum(t.double() for t in values(count, dtype)) / n
                         assert torch.equal(tensors[rank].double(), want), (dtype, count)
                 sent = state.comm.stats().tx_bytes
-                futures = [hook(state, t, i) for i, t in enumerate(values(100_000, torch.float32))]
+                futures = [hook(state, t, i, i == n - 1) for i, t in enumerate(values(100_000, torch.float32))]
                 for f in futures:
                     f.wait()
                 half = 4 * 4 * 50_000
@@ -88,17 +88,20 @@ class Local(unittest.TestCase):
         self.check("""
             import fake_torch as fake
             init()
-            for blocking in (False, True):
-                state = reduction.torch.State(local="fake", blocking=blocking)
-                for count in (1, 1001, 4000):
+            reduction.torch._PATIENCE = 1.0
+            state = reduction.torch.State(local="fake")
+            for count in (1, 1001, 4000):
+                for last in (False, True):  # who waits is the timer, or the hook of the last bucket
                     buckets = [fake.cuda(t) for t in values(count, torch.float32, rank)[:2]]
-                    for f in [hook(state, b, i) for i, b in enumerate(buckets)]:
+                    futures = [hook(state, b, i, last and i == 1) for i, b in enumerate(buckets)]
+                    assert all(f.done() == last for f in futures)
+                    for f in reversed(futures):
                         f.wait()
                     for i, b in enumerate(buckets):
                         want = sum(values(count, torch.float32, r)[i] for r in range(n)) / n
                         assert torch.equal(b.values(), want), (b.values(), want)
-                raises(TypeError, "gradients are on cpu; sums within the node need cuda", hook, state, torch.ones(3))
-                state.close()
+            raises(TypeError, "gradients are on cpu; sums within the node need cuda", hook, state, torch.ones(3))
+            state.close()
         """)
 
     def test_group(self):
