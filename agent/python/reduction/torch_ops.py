@@ -25,8 +25,9 @@ from .torch_mail import Mailbox, bytes_of
 from .torch_mesh import Mesh
 from .torch_others import OtherOperations, dense_of, first_tensor, options_of, seconds_of
 from .torch_place import NAME, Fact, address_of, digest, exchange, of_attempt, place, unplaced
+from .torch_several import Several
 from .torch_stream import Places
-from .torch_work import Channel, Several, Work
+from .torch_work import Channel, Work
 
 _c10d = torch._C._distributed_c10d
 # what the reducers can do; the values are names of this package

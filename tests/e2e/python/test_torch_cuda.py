@@ -129,9 +129,6 @@ class Broken(Cuda):
     def test_library_waits_for_torch(self):
         self.found(programs.OPERATIONS, FAKE_RETURN="cuStreamWaitEvent=0")
 
-    def test_torch_waits_for_streams(self):
-        self.found(programs.OPERATIONS, FAKE_RETURN="cudaStreamWaitEvent=0")
-
     def test_record_stream(self):
         self.found(programs.REUSE, BREAK="record_stream", FAKE_DELAY_US=50000)
 
