@@ -91,6 +91,8 @@ void fault_blame(struct team *t, enum fault_kind kind, int victim, const char *w
 		b.within_ms += DRAIN_MS;
 	if (kind == FAULT_HANG)
 		b.within_ms += 10000;
+	if (kind == FAULT_MISMATCH)
+		b.within_ms += 30000; /* the operations before it come first, on links that may be slow */
 	snprintf(b.words, sizeof b.words, "%s", words);
 	add_blame(t, b);
 	b.victim = -1;
