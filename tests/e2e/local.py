@@ -17,7 +17,7 @@ def message(kind, body=b"", version=VERSION, size=None):
 
 def hello(job="test", rank=0, world=1, local_rank=0, local_world=1, node=0, nodes=1, generation=0, connect_ms=10000):
     numbers = (rank, world, local_rank, local_world, node, nodes, generation, 4711, connect_ms, 0)
-    return message(HELLO, struct.pack("=64s128s10I", job.encode(), b"", *numbers))
+    return message(HELLO, struct.pack("=64s128s256s10I", job.encode(), b"", b"", *numbers))
 
 
 def alloc(size):
