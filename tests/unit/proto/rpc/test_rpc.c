@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* run: tsan */
 /* Streams of the module for gRPC, and its queues. */
 #include "tests/unit/fake_rpc.h"
 
