@@ -23,8 +23,9 @@ struct member {
 	char transport[MEMBER_TRANSPORT];
 };
 
-/* One generation of a job. Invariant: `sessions` is the number of set bits in `lanes` over all members, and `probing`
- * that of bits in `probing`, which are also in `lanes`; `complete` is the number of members with all bits set. */
+/* One generation of a job. Invariant: `sessions` is the number of set bits in `lanes`
+ * over all members, and `probing` that of bits in `probing`, which are also in `lanes`;
+ * `complete` is the number of members with all bits set. */
 struct job {
 	struct job *next;
 	uint64_t id;
@@ -50,7 +51,8 @@ enum {
 	REGISTRY_SIZES_MS = 3000, /* a corrected training, started by hand, comes later */
 };
 
-/* A job that ended because its ranks said different world sizes. It counts until until_ms. */
+/* A job that ended because its ranks said different world sizes. It counts until
+ * until_ms. */
 struct registry_sizes {
 	char job[CONTROL_JOB];
 	char run[CONTROL_RUN];
@@ -59,7 +61,8 @@ struct registry_sizes {
 	char message[CONTROL_MESSAGE];
 };
 
-/* A process that wants a place in a job which another one has, or says another world size than a running job. */
+/* A process that wants a place in a job which another one has, or says another world size
+ * than a running job. */
 struct registry_contender {
 	uint64_t job;         /* 0: none */
 	unsigned rank;        /* of the job; it was asked whether it is alive */
@@ -84,24 +87,31 @@ struct registry {
 	uint64_t question; /* the last one. They begin at 2: 1 asks for an acknowledgement only */
 };
 
-/* Remembers that the job of this HELLO has ended with this message, because its ranks said different world sizes. */
+/* Remembers that the job of this HELLO has ended with this message, because its ranks
+ * said different world sizes. */
 void registry_remember_sizes(struct registry *r, const struct control_hello *h, const char *message);
 /* Returns the message if the job of this HELLO has ended so a moment ago; else NULL. */
 const char *registry_find_sizes(const struct registry *r, const struct control_hello *h);
 
-/* Writes a sentence into buf if another gathering job seems to have the missing ranks of this one, since the address of
- * the master is written in two ways. Returns whether it has. */
+/* Writes a sentence into buf if another gathering job seems to have the missing ranks of
+ * this one, since the address of the master is written in two ways. Returns whether it
+ * has. */
 bool registry_find_spelling(const struct registry *r, const struct job *j, char *buf, size_t size);
 
-/* Checks that a worker may join this job: it agrees with the job's ranks, and its place is free. */
+/* Checks that a worker may join this job: it agrees with the job's ranks, and its place
+ * is free. */
 int registry_check_joins(struct registry *r, const struct job *j, const struct control_hello *h,
 			 struct control_refused *no);
-/* Asks a rank of the job, which must be there, whether it is alive, when this process comes for the first time. Returns
- * whether it has answered since then. */
+/* Asks a rank of the job, which must be there, whether it is alive, when this process
+ * comes for the first time. Returns whether it has answered since then. */
 bool registry_contend(struct registry *r, const struct job *j, const struct control_hello *h, unsigned rank);
 /* Processes LANE_ANSWERED. */
 void registry_answered(struct registry *r, const struct lane_event *ev);
 
+/* Ends the job, if it has not ended. cause: `why` as data; NULL: the code alone. */
+void registry_end_job(struct registry *r, struct job *j, const struct rs_err *why, const struct rs_cause *cause);
+/* Says to the ranks of a gathering job for whom they wait. */
+void registry_send_waiting(struct registry *r, const struct job *j);
 /* Executes an action for a job. */
 void registry_emit(struct registry *r, const struct job *j, struct registry_action a);
 /* Fills *to and returns the code. */
