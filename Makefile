@@ -7,7 +7,8 @@ MAKEFLAGS += --no-print-directory
 $(if $(V),,$(eval .SILENT:))
 all:
 
-# make SAN=address,undefined builds beside the default, in a folder of its own; BUILD= names another folder
+# make SAN=address,undefined builds beside the default, in a folder of its own; BUILD=
+# names another folder
 SAN     ?=
 BUILD   ?= build
 B       := $(BUILD)/$(or $(subst $(COMMA),-,$(SAN)),default)
@@ -22,10 +23,12 @@ INCDIR    ?= $(PREFIX)/include
 DOCDIR    ?= $(PREFIX)/share/doc/reduction
 MANDIR    ?= $(PREFIX)/share/man
 COMPDIR   ?= $(PREFIX)/share/bash-completion/completions
-# units; those of packages are in /usr/lib/systemd/system, with their group in /usr/lib/sysusers.d
+# units; those of packages are in /usr/lib/systemd/system, with their group in
+# /usr/lib/sysusers.d
 SYSTEMDDIR  ?= $(PREFIX)/lib/systemd/system
 SYSUSERSDIR ?= $(PREFIX)/lib/sysusers.d
-# where PYTHON looks below PREFIX, if it does: for /usr/local that is a folder of its version
+# where PYTHON looks below PREFIX, if it does: for /usr/local that is a folder of its
+# version
 ifneq ($(filter install uninstall,$(MAKECMDGOALS)),)
 ifeq ($(origin PYTHONDIR),undefined)
 PYTHONDIR := $(or $(shell $(PYTHON) -c 'import sys; print(next(p for p in sys.path if p.startswith("$(PREFIX)/lib/") \
@@ -36,14 +39,16 @@ endif
 CFLAGS     ?= -O2 -g
 PKGS       := libuv libprotobuf-c yaml-0.1 libxxhash libssl libcrypto
 
-# Goals that need no compiler and no library, or install them first. All others do, and only for those are they looked for.
+# Goals that need no compiler and no library, or install them first. All others do, and
+# only for those are they looked for.
 bare     := help deps test test-all test-build test-all-build demo fresh deb image clean format uninstall conformance check-gpu
 building := $(if $(MAKECMDGOALS),$(filter-out $(bare),$(MAKECMDGOALS)),all)
 ifneq ($(building),)
 include deploy/detect.mk
 endif
 
-# The flags that the tree needs, apart from CPPFLAGS and CFLAGS, which are the user's: 'make CFLAGS=-O0' keeps these.
+# The flags that the tree needs, apart from CPPFLAGS and CFLAGS, which are the user's:
+# 'make CFLAGS=-O0' keeps these.
 HARDEN := -fstack-protector-strong $(HARDEN_OPTIONS) \
           $(if $(SAN),,$(if $(filter -O1 -O2 -O3 -Os,$(CFLAGS)),$(if $(own_fortify),,-D_FORTIFY_SOURCE=2)))
 SANFLAGS := $(if $(SAN),-fsanitize=$(SAN) -fno-omit-frame-pointer) \
@@ -57,8 +62,9 @@ say      = $(if $(V),,$(info   $(1)  $(2)))
 LINK     = $(call say,LD,$@)$(CC) $(CFLAGS) $(LDFLAGS) $(LINKOWN) -pie
 LINK_SO  = $(call say,LD,$@)$(CC) $(CFLAGS) $(LDFLAGS) $(LINKOWN) -shared $(if $(SAN),,-Wl$(COMMA)-z$(COMMA)defs)
 
-# $(eval $(call archive,NAME,FOLDER)) defines the variable NAME, the archive FOLDER/NAME.a of all C files of FOLDER.
-# $(call archive,NAME,FOLDER,FILES): of these files. The archive is made again when the list of its members changes.
+# $(eval $(call archive,NAME,FOLDER)) defines the variable NAME, the archive FOLDER/NAME.a
+# of all C files of FOLDER. $(call archive,NAME,FOLDER,FILES): of these files. The archive
+# is made again when the list of its members changes.
 define archive
 $(1) := $$(B)/$(2)/$(1).a
 $$($(1)): $(patsubst %.c,$$(B)/%.o,$(if $(strip $(3)),$(3),$(wildcard $(2)/*.c)))
@@ -74,7 +80,8 @@ include $(wildcard agent/examples/*/module.mk)
 
 all: $(bin) $(lib) ## build everything; SAN=address,undefined or SAN=thread: with sanitizers, in a folder beside it
 
-# The generated headers must exist before the first compilation; from the second one on the .d files say who includes them.
+# The generated headers must exist before the first compilation; from the second one on
+# the .d files say who includes them.
 $(B)/%.o: %.c $(B)/flags | $(gen_h)
 	mkdir -p $(@D)
 	$(call say,CC,$<)$(CCACHE) $(CC) $(CPPFLAGS) $(CFLAGS) $(OWN) $(ISA) -c -o $@ $<
@@ -84,7 +91,8 @@ $(B)/%.a: $(B)/%.members
 	mkdir -p $(@D)
 	$(call say,AR,$@)rm -f $@ && $(AR) rcs $@ $(filter %.o,$^)
 
-# $(call keep,TEXT) writes TEXT into the target if it has another one, so that what depends on it is made again only then
+# $(call keep,TEXT) writes TEXT into the target if it has another one, so that what
+# depends on it is made again only then
 keep = mkdir -p $(@D); printf '%s\n' '$(1)' | cmp -s - $@ || printf '%s\n' '$(1)' >$@
 # the compiler and its flags: when they change, everything is compiled again
 $(B)/flags: FORCE
@@ -147,7 +155,8 @@ help: ## this list
 
 python_files  := $(wildcard agent/python/reduction/*.py) agent/python/reduction/py.typed
 example_files := $(wildcard config/examples/*.yaml agent/examples/*.c agent/examples/*.py)
-# documents and what they link to keep their folders, so that links work; tests/e2e/tests/test_docs.py follows them
+# documents and what they link to keep their folders, so that links work;
+# tests/e2e/tests/test_docs.py follows them
 doc_files     := LICENSE $(filter-out $(BUILD)/% build/% deploy/man/%,$(wildcard *.md */*.md */*/*.md */*/*/*.md)) $(wildcard bench/net/plots/*.svg deploy/*.svg proto/*.proto \
                  deploy/prometheus/*.yml deploy/grafana/*.json \
                  config/examples/*.yaml agent/examples/*.c agent/examples/*.py agent/examples/*/*.py proto/vectors/*.json proto/python/*.py \

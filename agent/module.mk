@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-# The cores, which do no I/O ('make layering' checks that), from the top down: the agent's side of the local protocol, the
-# worker's side of the wire protocol, the pieces of operations on the memory of devices.
+# The cores, which do no I/O ('make layering' checks that), from the top down: the agent's
+# side of the local protocol, the worker's side of the wire protocol, the pieces of
+# operations on the memory of devices.
 $(eval $(call archive,libnode_core,agent/node/core))
 $(eval $(call archive,libworker_core,agent/worker/core))
 $(eval $(call archive,libgpu_core,agent/gpu/core))
@@ -9,8 +10,10 @@ agent_cores := $(libnode_core) $(libworker_core) $(libgpu_core)
 include agent/worker/engine/module.mk
 libagent := $(libworker_engine) $(agent_cores)
 
-# around them: the direct backend over the engine; libreduction's side of the local protocol; the agent on a loop of its own, for the daemon and for a thread of a training process; CUDA, whose driver is loaded when the first buffer
-# of a GPU comes; operations on the memory of devices, over a backend
+# around them: the direct backend over the engine; libreduction's side of the local
+# protocol; the agent on a loop of its own, for the daemon and for a thread of a training
+# process; CUDA, whose driver is loaded when the first buffer of a GPU comes; operations
+# on the memory of devices, over a backend
 $(eval $(call archive,libagent_direct,agent/lib/direct))
 $(eval $(call archive,libagent_client,agent/lib/client))
 $(eval $(call archive,libagent_daemon,agent/node/daemon,$(filter-out %/main.c,$(wildcard agent/node/daemon/*.c))))

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The parts of reduction-bench: options, test data with its expected results, local processes, reports. The programs in
- * bench/peers use them too, so that all numbers are measured in the same way. */
+/* The parts of reduction-bench: options, test data with its expected results, local
+ * processes, reports. The programs in bench/peers use them too, so that all numbers are
+ * measured in the same way. */
 #ifndef RS_BENCH_BENCH_H
 #define RS_BENCH_BENCH_H
 
@@ -44,16 +45,17 @@ struct bench_options {
 	const char *config, *agent_socket, *job;
 };
 
-/* Reads the command line. Returns 0 to go on, or 1 if the program must end with *ret_exit: --help and --version have
- * printed then (exit 0), or an error has its sentence on standard error (exit 2). version: of the system that is
- * measured. */
+/* Reads the command line. Returns 0 to go on, or 1 if the program must end with
+ * *ret_exit: --help and --version have printed then (exit 0), or an error has its
+ * sentence on standard error (exit 2). version: of the system that is measured. */
 int bench_options_parse(struct bench_options *o, int argc, char **argv, const char *version, int *ret_exit);
 
 /* Returns the size after `bytes`, or 0 after the last one. */
 uint64_t bench_next_size(const struct bench_options *o, uint64_t bytes);
 
-/* Test data. Element i of rank r is a small integer that repeats with the prime period BENCH_PERIOD, chosen so that the
- * result over all ranks is exact in the dtype, whatever the order of additions. */
+/* Test data. Element i of rank r is a small integer that repeats with the prime period
+ * BENCH_PERIOD, chosen so that the result over all ranks is exact in the dtype, whatever
+ * the order of additions. */
 enum { BENCH_PERIOD = 1021 };
 struct bench_pattern {
 	size_t elem;                        /* bytes of an element */
@@ -63,28 +65,33 @@ struct bench_pattern {
 void bench_pattern_init(struct bench_pattern *p, enum rs_dtype dtype, enum rs_op op, int rank, int world);
 /* Writes this rank's `count` elements to dst. */
 void bench_pattern_fill(const struct bench_pattern *p, void *dst, size_t count);
-/* Returns how many all-reduces in place, each on the result of the previous one, leave every element finite; at least
+/* Returns how many all-reduces in place, each on the result of the previous one, leave
+ * every element finite; at least
  * 1. UINT_MAX: any number. */
 unsigned bench_pattern_lasts(enum rs_dtype dtype, enum rs_op op, int world);
 /* Returns how many of the elements at src differ from the expected result. */
 uint64_t bench_pattern_wrong(const struct bench_pattern *p, const void *src, size_t count);
-/* Writes one element, a whole number that is not negative and exact in the dtype; integer types take its low bits. */
+/* Writes one element, a whole number that is not negative and exact in the dtype; integer
+ * types take its low bits. */
 void bench_store(void *dst, enum rs_dtype dtype, long value);
 
-/* Reducer processes and ranks on this machine, their temporary folder, and the signals that end them. Invariant: every
- * process in pids runs or has not been waited for; 0 marks a free place. */
+/* Reducer processes and ranks on this machine, their temporary folder, and the signals
+ * that end them. Invariant: every process in pids runs or has not been waited for; 0
+ * marks a free place. */
 struct bench_local {
 	char dir[64]; /* temporary folder; "" if there is none */
 	char config[96];
 	int *pids; /* reducers first, then ranks */
 	int reducers, ranks;
 };
-/* Starts o->local_reducers reducers, writes their configuration and points o->config to it. After an error, everything
- * that was started has been ended. */
+/* Starts o->local_reducers reducers, writes their configuration and points o->config to
+ * it. After an error, everything that was started has been ended. */
 int bench_local_start(struct bench_local *l, struct bench_options *o, struct rs_err *e);
-/* Forks o->ranks processes. Returns in each of them with *ret_rank >= 0, and in the parent with *ret_rank == -1. */
+/* Forks o->ranks processes. Returns in each of them with *ret_rank >= 0, and in the
+ * parent with *ret_rank == -1. */
 int bench_local_fork(struct bench_local *l, const struct bench_options *o, int *ret_rank, struct rs_err *e);
-/* Waits until all ranks have ended, or until SIGINT or SIGTERM. Returns the exit code of the program. */
+/* Waits until all ranks have ended, or until SIGINT or SIGTERM. Returns the exit code of
+ * the program. */
 int bench_local_wait(struct bench_local *l);
 /* Ends processes that still run, and removes the temporary folder. */
 void bench_local_close(struct bench_local *l);

@@ -5,7 +5,8 @@
 #include <limits.h>
 #include <string.h>
 
-/* Returns the limit up to which every integer is exact in the dtype, at most a million. */
+/* Returns the limit up to which every integer is exact in the dtype, at most a
+ * million. */
 static long exact_limit(enum rs_dtype dtype)
 {
 	switch (dtype) {
@@ -21,8 +22,8 @@ static long exact_limit(enum rs_dtype dtype)
 	}
 }
 
-/* Returns element i of rank r. With n ranks a sum stays within the limit; a product is a small power of two; an average
- * is a whole number or a half. */
+/* Returns element i of rank r. With n ranks a sum stays within the limit; a product is a
+ * small power of two; an average is a whole number or a half. */
 static long value(enum rs_dtype dtype, enum rs_op op, int r, int n, int i)
 {
 	long limit = exact_limit(dtype);

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Processes that reduction-bench starts on this machine.
  *
- * The happy path is: start the reducers, read from their logs where they listen, fork the ranks, wait until all ranks
- * have ended, end the reducers with SIGTERM, remove the temporary folder. Failure modes are: a reducer that does not
- * start (its last log line becomes the error), a rank that fails (the others get GRACE_S to report what they see, then
- * they are ended), a signal to this process (everything is ended), and this process killed outright (the kernel sends
- * its children SIGTERM). Signals are blocked and taken one at a time with sigtimedwait(), so no handler is needed. */
+ * The happy path is: start the reducers, read from their logs where they listen, fork the
+ * ranks, wait until all ranks have ended, end the reducers with SIGTERM, remove the
+ * temporary folder. Failure modes are: a reducer that does not start (its last log line
+ * becomes the error), a rank that fails (the others get GRACE_S to report what they see,
+ * then they are ended), a signal to this process (everything is ended), and this process
+ * killed outright (the kernel sends its children SIGTERM). Signals are blocked and taken
+ * one at a time with sigtimedwait(), so no handler is needed. */
 #include "bench/bench.h"
 
 #include <errno.h>
@@ -264,7 +266,8 @@ int bench_local_fork(struct bench_local *l, const struct bench_options *o, int *
 	return 0;
 }
 
-/* Reaps children. Returns how many ranks are left, whether one failed, and how long the others may still take. */
+/* Reaps children. Returns how many ranks are left, whether one failed, and how long the
+ * others may still take. */
 static int reap(struct bench_local *l, bool *failed, int *grace_s)
 {
 	int status, left = 0;
@@ -283,7 +286,8 @@ static int reap(struct bench_local *l, bool *failed, int *grace_s)
 					WTERMSIG(status));
 		} else {
 			*failed = true;
-			/* with other reducers the ranks go on without it, and report nothing */
+			/* with other reducers the ranks go on without it, and report
+			 * nothing */
 			*grace_s = END_S;
 			last_line(l, i, line, sizeof(line));
 			fprintf(stderr, "reduction-bench: reducer r%d ended, its last log line: %s\n", i, line);

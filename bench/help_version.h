@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* --help, -h and --version of benchmark programs without an option table; each main() calls this first. C and C++. */
+/* --help, -h and --version of benchmark programs without an option table; each main()
+ * calls this first. C and C++. */
 #ifndef RS_BENCH_HELP_VERSION_H
 #define RS_BENCH_HELP_VERSION_H
 
@@ -8,7 +9,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Prints the help or the version to standard output if an argument asks for it. Returns 1 if it did: exit with 0. */
+/* Prints the help or the version to standard output if an argument asks for it. Returns 1
+ * if it did: exit with 0. */
 static inline int bench_help_or_version(int argc, char **argv, const char *program, const char *usage)
 {
 	for (int i = 1; i < argc; i++) {

@@ -1,13 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Speed of the reduction kernels: every table that runs here, every dtype and operation, with both buffers in L2 and
- * with both in memory, beside memcpy and a plain `a[i] = a[i] + b[i]` on float32 that the compiler vectorized.
+/* Speed of the reduction kernels: every table that runs here, every dtype and operation,
+ * with both buffers in L2 and with both in memory, beside memcpy and a plain `a[i] = a[i]
+ * + b[i]` on float32 that the compiler vectorized.
  *
- * GB/s counts the bytes of the accumulator (of the elements for copies and for `nonfinite`, which only reads), so a
- * float16 sum at the speed of a float32 one adds as many elements a second.
+ * GB/s counts the bytes of the accumulator (of the elements for copies and for
+ * `nonfinite`, which only reads), so a float16 sum at the speed of a float32 one adds as
+ * many elements a second.
  *
- * With --reducer only what a reducer does: sums whose source, a chunk just received, is in L2 and whose accumulators
- * are in memory. Each repeat of a sum has a repeat of the plain add and of memcpy in the same places beside it, so that
- * a slow phase of the machine does not change their ratio. */
+ * With --reducer only what a reducer does: sums whose source, a chunk just received, is
+ * in L2 and whose accumulators are in memory. Each repeat of a sum has a repeat of the
+ * plain add and of memcpy in the same places beside it, so that a slow phase of the
+ * machine does not change their ratio. */
 #include "common/kernels/kernels.h"
 #include "bench/help_version.h"
 
@@ -108,8 +111,8 @@ static void call(const struct bench *b, const struct job *j)
 	__asm__ volatile("" ::: "memory"); /* makes the compiler treat the result as used */
 }
 
-/* Fills accumulator and source with ones, which neither overflow nor become denormal in a product; or the source with
- * NaNs. */
+/* Fills accumulator and source with ones, which neither overflow nor become denormal in a
+ * product; or the source with NaNs. */
 static void fill(const struct bench *b, const struct job *j)
 {
 	static const float one_f = 1, nan_f = __builtin_nanf("");
@@ -223,7 +226,8 @@ static void run_dtype(const struct bench *b, const struct rs_kernels *k, unsigne
 	run(b, j);
 }
 
-/* Calls the job on one block of acc after the other, starting at *cursor, for REPEAT_SECONDS. Returns GB/s. */
+/* Calls the job on one block of acc after the other, starting at *cursor, for
+ * REPEAT_SECONDS. Returns GB/s. */
 static double walk(const struct bench *b, const struct job *j, char *acc, size_t *cursor)
 {
 	struct bench at = *b;
@@ -242,8 +246,8 @@ static double walk(const struct bench *b, const struct job *j, char *acc, size_t
 	return (double)done / elapsed / 1e9;
 }
 
-/* Returns the ticks of the time-stamp counter in a nanosecond: its nominal frequency, which may differ from the
- * frequency of the core. 0 if there is no such counter. */
+/* Returns the ticks of the time-stamp counter in a nanosecond: its nominal frequency,
+ * which may differ from the frequency of the core. 0 if there is no such counter. */
 static double tsc_ghz(void)
 {
 #if defined(__x86_64__)
@@ -259,8 +263,8 @@ static double tsc_ghz(void)
 #endif
 }
 
-/* Speeds of one dtype's sum and of the code it is compared with: GB/s of each repeat, and the ratio within the same
- * repeat; all sorted. */
+/* Speeds of one dtype's sum and of the code it is compared with: GB/s of each repeat, and
+ * the ratio within the same repeat; all sorted. */
 struct sum_speed {
 	double sum[REPEATS_MAX], add[REPEATS_MAX], copy[REPEATS_MAX], ratio[REPEATS_MAX];
 };
@@ -423,9 +427,9 @@ static void parse(int argc, char **argv, struct bench *b)
 	}
 }
 
-/* Chooses the sizes: a quarter of L2 for each buffer, 64 KiB if its size is unknown; and four times the last cache, so
- * that it holds little of the buffer, but at most 256 MiB. Some virtual machines report a cache of which they have only
- * a part. */
+/* Chooses the sizes: a quarter of L2 for each buffer, 64 KiB if its size is unknown; and
+ * four times the last cache, so that it holds little of the buffer, but at most 256 MiB.
+ * Some virtual machines report a cache of which they have only a part. */
 static void choose_sizes(struct bench *b)
 {
 	long l2 = sysconf(_SC_LEVEL2_CACHE_SIZE), l3 = sysconf(_SC_LEVEL3_CACHE_SIZE);

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The parts of reduction-load: one process that simulates many ranks of one or several jobs against a running reducer.
+/* The parts of reduction-load: one process that simulates many ranks of one or several
+ * jobs against a running reducer.
  *
- * A rank is one connection and a few numbers. Chunks are counted over all operations: chunk g of a job is chunk g %
- * chunks of operation g / chunks. What ranks send, and the results they expect, are in a few shared buffers. One
- * thread, one epoll. */
+ * A rank is one connection and a few numbers. Chunks are counted over all operations:
+ * chunk g of a job is chunk g % chunks of operation g / chunks. What ranks send, and the
+ * results they expect, are in a few shared buffers. One thread, one epoll. */
 #ifndef RS_BENCH_LOAD_H
 #define RS_BENCH_LOAD_H
 
@@ -35,8 +36,9 @@ struct load_options {
 	bool json;
 };
 
-/* Reads the command line. Returns 0 to go on, or 1 if the program must end with *ret_exit: --help has printed then
- * (exit 0), or an error has its sentence on standard error (exit 2). */
+/* Reads the command line. Returns 0 to go on, or 1 if the program must end with
+ * *ret_exit: --help has printed then (exit 0), or an error has its sentence on standard
+ * error (exit 2). */
 int load_options_parse(struct load_options *o, int argc, char **argv, int *ret_exit);
 
 enum {
@@ -54,8 +56,9 @@ struct load_data {
 	uint8_t *expected;
 };
 
-/* Makes the data. chunk_elems: elements of a whole chunk. Errors: RS_ENOMEM; RS_EINVAL if sums of that many ranks are
- * not exact in the dtype, so that a wrong sum could not be recognized. */
+/* Makes the data. chunk_elems: elements of a whole chunk. Errors: RS_ENOMEM; RS_EINVAL if
+ * sums of that many ranks are not exact in the dtype, so that a wrong sum could not be
+ * recognized. */
 int load_data_init(struct load_data *d, enum rs_dtype dtype, unsigned ranks, uint32_t chunk_elems, struct rs_err *e);
 void load_data_close(struct load_data *d);
 static inline size_t load_data_at(const struct load_data *d, uint64_t g)
@@ -74,7 +77,8 @@ struct load_job {
 
 enum load_state { LOAD_JOINING, LOAD_RUNNING, LOAD_LEAVING, LOAD_GONE };
 
-/* One connection. Invariant: done <= next <= done + window; sent < bytes of frame `next`. */
+/* One connection. Invariant: done <= next <= done + window; sent < bytes of frame
+ * `next`. */
 struct load_rank {
 	int fd;
 	enum load_state state;
@@ -146,8 +150,8 @@ int load_rank_tick(struct load_rank *r, struct rs_err *e);
 /* load_proc.c */
 int load_proc_read(struct load_proc *p, int pid, struct rs_err *e);
 
-/* load_run.c: connects all ranks, runs them and lets them leave. *l then has the marks and counts, also after an error.
- * On entry *l is zero except for opt. */
+/* load_run.c: connects all ranks, runs them and lets them leave. *l then has the marks
+ * and counts, also after an error. On entry *l is zero except for opt. */
 int load_run(struct load *l, struct rs_err *e);
 void load_close(struct load *l);
 

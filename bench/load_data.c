@@ -5,14 +5,15 @@
 
 #include <stdlib.h>
 
-/* Returns the limit up to which whole numbers are exact in the dtype. Integers wrap in the same way on both sides, so
- * they have room enough. */
+/* Returns the limit up to which whole numbers are exact in the dtype. Integers wrap in
+ * the same way on both sides, so they have room enough. */
 static unsigned exact_limit(enum rs_dtype dtype)
 {
 	return dtype == RS_FLOAT16 ? 2048 : dtype == RS_BFLOAT16 ? 256 : 1000000;
 }
 
-/* Returns element i of a rank of this class, 0..most. Neighbours differ, and so do classes. */
+/* Returns element i of a rank of this class, 0..most. Neighbours differ, and so do
+ * classes. */
 static long value(unsigned most, unsigned class, uint32_t i)
 {
 	return (long)((i * UINT64_C(7) + class * 13) % (most + 1));

@@ -10,8 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* One option: a number is stored in `at` if it is a multiple of `step` from min to max; other values are stored by
- * `take`. */
+/* One option: a number is stored in `at` if it is a multiple of `step` from min to max;
+ * other values are stored by `take`. */
 struct row {
 	const char *name, *arg, *help;
 	size_t at;

@@ -25,8 +25,8 @@ static int read_times(struct load_proc *p, int pid, struct rs_err *e)
 
 	if (rc)
 		return rc;
-	/* the name, in brackets, may contain anything; utime and stime are fields 14 and 15, the state after the name
-	 * is field 3 */
+	/* the name, in brackets, may contain anything; utime and stime are fields 14 and
+	 * 15, the state after the name is field 3 */
 	if (fgets(line, sizeof line, f))
 		at = strrchr(line, ')');
 	fclose(f);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One rank: HELLO -> WELCOME -> START -> contributions up to the window, a further one for each result -> GOODBYE ->
- * the reducer closes. Failure modes: REFUSED, ABORT, a closed connection, an unexpected frame: each ends the run with a
- * sentence. A wrong sum is counted, and the run goes on. */
+/* One rank: HELLO -> WELCOME -> START -> contributions up to the window, a further one
+ * for each result -> GOODBYE -> the reducer closes. Failure modes: REFUSED, ABORT, a
+ * closed connection, an unexpected frame: each ends the run with a sentence. A wrong sum
+ * is counted, and the run goes on. */
 #include "bench/load.h"
 
 #include <errno.h>
@@ -16,7 +17,8 @@ static int broken(const struct load_rank *r, struct rs_err *e)
 	return rs_fail_sys(e, RS_EIO, errno, "rank %u of job %s: the connection broke", r->rank, r->job->name);
 }
 
-/* Sends a whole control frame. Precondition: the connection's buffer is empty or nearly so. */
+/* Sends a whole control frame. Precondition: the connection's buffer is empty or nearly
+ * so. */
 static int send_control(struct load_rank *r, unsigned type, const uint8_t *payload, uint32_t len, struct rs_err *e)
 {
 	uint8_t frame[FRAME_HEADER + FRAME_CONTROL_MAX];
@@ -88,8 +90,8 @@ static void skip(struct iovec **iov, unsigned *n, size_t bytes)
 	}
 }
 
-/* Makes one system call with all frames that the window allows. Returns 1 if everything was taken, 0 if not, or an
- * error. */
+/* Makes one system call with all frames that the window allows. Returns 1 if everything
+ * was taken, 0 if not, or an error. */
 static int send_batch(struct load_rank *r, uint64_t until, struct rs_err *e)
 {
 	uint8_t heads[LOAD_BATCH][FRAME_HEADER];
@@ -178,7 +180,8 @@ static int take_control(struct load_rank *r, const uint8_t *payload, struct rs_e
 	}
 }
 
-/* Checks the header of a result. It is known in advance, since results arrive in the order of contributions. */
+/* Checks the header of a result. It is known in advance, since results arrive in the
+ * order of contributions. */
 static int check_result(const struct load_rank *r, struct rs_err *e)
 {
 	const struct load_job *j = r->job;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A run: connect all ranks -> all have START -> warm-up -> measurement -> every rank of a job goes on to the same last
- * operation -> all have left. Failure modes: a rank's error, or no progress until the time limit: the run ends with a
- * sentence. */
+/* A run: connect all ranks -> all have START -> warm-up -> measurement -> every rank of a
+ * job goes on to the same last operation -> all have left. Failure modes: a rank's error,
+ * or no progress until the time limit: the run ends with a sentence. */
 #include "bench/load.h"
 
 #include "common/address.h"
@@ -155,7 +155,8 @@ static int on_event(struct load *l, const struct addrinfo *ai, const struct epol
 	int rc = RS_OK;
 
 	if (ev->data.u64 >= l->ranks_n) {
-		/* the reducer has closed a connection without HELLO: another one replaces it */
+		/* the reducer has closed a connection without HELLO: another one replaces
+		 * it */
 		int *fd = &l->silent[ev->data.u64 - l->ranks_n];
 
 		close(*fd);
@@ -172,7 +173,8 @@ static int on_event(struct load *l, const struct addrinfo *ai, const struct epol
 	return rc;
 }
 
-/* Chooses the last operation of a job, the same for every rank: the first one that no rank has begun to send. */
+/* Chooses the last operation of a job, the same for every rank: the first one that no
+ * rank has begun to send. */
 static int decide_end(struct load *l, struct rs_err *e)
 {
 	int rc = RS_OK;
@@ -196,7 +198,8 @@ static int decide_end(struct load *l, struct rs_err *e)
 	return rc;
 }
 
-/* Takes the marks when their time has come. *ret_next: when to call again at the latest. */
+/* Takes the marks when their time has come. *ret_next: when to call again at the
+ * latest. */
 static int on_time(struct load *l, double now, double *ret_next, struct rs_err *e)
 {
 	int rc = RS_OK;

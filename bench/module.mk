@@ -20,7 +20,8 @@ $(B)/bin/reduction-bench: $(bench_obj) $(libcommon) $(B)/lib/libreduction.so
 # its data and reports have a unit test
 $(B)/tests/unit/bench/test_bench_data: $(patsubst %,$(B)/bench/%.o,bench_data bench_report bench_options)
 
-# bench/peers: what others do, measured in the same way; built where the library and a C++ compiler are found
+# bench/peers: what others do, measured in the same way; built where the library and a C++
+# compiler are found
 gloo_ring  := $(B)/bench/gloo-ring
 $(B)/bench/peers/gloo_ring.o: bench/peers/gloo_ring.cc
 	@mkdir -p $(@D)
@@ -41,7 +42,8 @@ bench-assertions: $(B)/bin/reduction-bench $(B)/bin/reduction-server ## processo
 	$(PYTHON) bench/assertions.py --build $(B) --without $(without_assertions)/default $(ARGS)
 .PHONY: bench-assertions
 
-# reduction-load: many ranks in one process, against one reducer; for developers, not installed
+# reduction-load: many ranks in one process, against one reducer; for developers, not
+# installed
 bench_load := $(B)/bench/reduction-load
 $(bench_load): $(patsubst %,$(B)/bench/%.o,load load_options load_data load_proc load_rank load_run bench_data) \
                $(libhost) $(libconfig) $(libproto) $(libcommon)
@@ -63,8 +65,8 @@ bench-scrape: $(bench_scrape) ## what a scrape of metrics costs a lane of a redu
 	$<
 .PHONY: bench-scrape
 
-# bench/net: the laboratory of shaped links and its delay line, plain TCP as its yardstick, and each MPI whose compiler
-# is found
+# bench/net: the laboratory of shaped links and its delay line, plain TCP as its
+# yardstick, and each MPI whose compiler is found
 tcp_loop   := $(B)/bench/tcp-loop
 delay_line := $(B)/bench/delay-line
 mpi_obj  := $(filter-out %/reduction_bench.o,$(bench_obj))

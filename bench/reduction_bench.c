@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* reduction-bench: all-reduce performance over a range of sizes, in the format of nccl-tests. */
+/* reduction-bench: all-reduce performance over a range of sizes, in the format of
+ * nccl-tests. */
 #include "bench/bench.h"
 
 #include "agent/lib/include/reduction.h"
@@ -11,7 +12,8 @@
 #include <time.h>
 #include <unistd.h>
 
-/* One rank's measurement. Invariant: reqs[i] is NULL unless its operation is in progress. */
+/* One rank's measurement. Invariant: reqs[i] is NULL unless its operation is in
+ * progress. */
 struct run {
 	const struct bench_options *o;
 	reduction_comm *comm;
@@ -122,8 +124,8 @@ static int start_behind(struct run *r, const struct bench_row *row, bool in_plac
 	return rc ? rc : reduction_all_reduce_tensor_async(r->comm, &t, &r->reqs[0], &r->err);
 }
 
-/* Runs one iteration: starts all operations and waits for all. 0, or -1 with r->err set. *ret_s: its time, without the
- * large operation. */
+/* Runs one iteration: starts all operations and waits for all. 0, or -1 with r->err set.
+ * *ret_s: its time, without the large operation. */
 static int iterate(struct run *r, const struct bench_row *row, bool in_place, double *ret_s)
 {
 	double started = now_s();
@@ -154,8 +156,8 @@ static uint64_t count_wrong(const struct run *r, const struct bench_row *row, bo
 	return wrong;
 }
 
-/* Checks the result. Out of place it is that of the last timed iteration. In place the data has been summed repeatedly
- * by then, so one more iteration runs on fresh data. */
+/* Checks the result. Out of place it is that of the last timed iteration. In place the
+ * data has been summed repeatedly by then, so one more iteration runs on fresh data. */
 static int check(struct run *r, const struct bench_row *row, bool in_place, uint64_t *ret_wrong)
 {
 	double seconds;
@@ -324,8 +326,9 @@ static void free_buffers(struct run *r, void **buffers)
 	free(buffers);
 }
 
-/* Ends operations that are still in progress. After an error all of them end with that error. After a timeout they may
- * go on; then false is returned, and their buffers must stay. */
+/* Ends operations that are still in progress. After an error all of them end with that
+ * error. After a timeout they may go on; then false is returned, and their buffers must
+ * stay. */
 static bool settle(struct run *r)
 {
 	bool done = !r->before || reduction_wait(r->before, 0, NULL) != REDUCTION_ETIMEOUT;
@@ -355,7 +358,8 @@ static int run_close(struct run *r)
 	return rc;
 }
 
-/* Runs one rank; rank and world are -1 if the environment gives them. Returns the exit code. */
+/* Runs one rank; rank and world are -1 if the environment gives them. Returns the exit
+ * code. */
 static int run_rank(const struct bench_options *o, int rank, int world)
 {
 	struct run r = {.o = o, .started_s = now_s(), .tty = isatty(STDERR_FILENO)};

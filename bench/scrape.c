@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a scrape costs a lane: the time for which the lane's thread copies its counters, with many jobs of many ranks.
- * Nothing else of a scrape runs on a lane: the text is made by the thread of the HTTP port.
+/* What a scrape costs a lane: the time for which the lane's thread copies its counters,
+ * with many jobs of many ranks. Nothing else of a scrape runs on a lane: the text is made
+ * by the thread of the HTTP port.
  *
- * Between two reports as many bytes are written elsewhere as fill the caches, since a lane that sums has other data in
- * them. */
+ * Between two reports as many bytes are written elsewhere as fill the caches, since a
+ * lane that sums has other data in them. */
 #include "bench/help_version.h"
 #include "server/core/lane.h"
 #include "server/core/report.h"
@@ -26,7 +27,8 @@ static void ignore_event(void *ctx, const struct lane_event *ev)
 	(void)ev;
 }
 
-/* Adds a job with the connections of all its ranks. Its slots are not touched: no bytes arrive. */
+/* Adds a job with the connections of all its ranks. Its slots are not touched: no bytes
+ * arrive. */
 static void add_job(struct lane *l, unsigned job, unsigned ranks)
 {
 	struct stripe_params p = {

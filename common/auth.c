@@ -19,7 +19,8 @@ void auth_secret_clear(struct auth_secret *s)
 	OPENSSL_cleanse(s, sizeof *s);
 }
 
-/* Reads a secret into a buffer with room for more, so that a secret that is too long is detected. */
+/* Reads a secret into a buffer with room for more, so that a secret that is too long is
+ * detected. */
 static int read_secret(int fd, const char *file, uint8_t *buf, size_t size, size_t *ret_len, struct rs_err *e)
 {
 	size_t len = 0;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Shared secrets, and proofs that a side knows one. proto/README.md specifies what a proof covers. Any thread. */
+/* Shared secrets, and proofs that a side knows one. proto/README.md specifies what a
+ * proof covers. Any thread. */
 #ifndef RS_COMMON_AUTH_H
 #define RS_COMMON_AUTH_H
 
@@ -17,18 +18,20 @@ enum {
 	AUTH_BINDING_MAX = 64,  /* bytes of a channel binding */
 };
 
-/* A secret or a token. The owner calls auth_secret_clear() as soon as it is not needed any more. */
+/* A secret or a token. The owner calls auth_secret_clear() as soon as it is not needed
+ * any more. */
 struct auth_secret {
 	uint32_t len; /* AUTH_SECRET_MIN .. AUTH_SECRET_MAX; 0: there is none */
 	uint8_t bytes[AUTH_SECRET_MAX];
 };
 
-/* Reads a secret from a file that only its owner and group may read. A newline at the end is ignored. *ret is set only
- * on success. Errors name the file and what was expected: RS_EIO if it cannot be opened or read, RS_ECONFIG if it is
- * not a regular file, others may read or write it, or its length is wrong. */
+/* Reads a secret from a file that only its owner and group may read. A newline at the end
+ * is ignored. *ret is set only on success. Errors name the file and what was expected:
+ * RS_EIO if it cannot be opened or read, RS_ECONFIG if it is not a regular file, others
+ * may read or write it, or its length is wrong. */
 int auth_secret_load(struct auth_secret *ret, const char *file, struct rs_err *e);
-/* Reads a token in the same way. A token is sent in a header, so it consists of printable ASCII characters without
- * blanks. */
+/* Reads a token in the same way. A token is sent in a header, so it consists of printable
+ * ASCII characters without blanks. */
 int auth_token_load(struct auth_secret *ret, const char *file, struct rs_err *e);
 void auth_secret_clear(struct auth_secret *s);
 

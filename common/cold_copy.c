@@ -7,7 +7,8 @@
 #if defined(__SSE2__)
 #include <emmintrin.h>
 
-/* Copies whole lines of the cache, past the caches. Returns the number of bytes; 0 if `to` is not aligned. */
+/* Copies whole lines of the cache, past the caches. Returns the number of bytes; 0 if
+ * `to` is not aligned. */
 static size_t cold_copy_lines(uint8_t *to, const uint8_t *from, size_t n)
 {
 	size_t done = 0;

@@ -16,7 +16,8 @@ const char *rs_credential_hint(const char *file)
 {
 	const char *folder = getenv("CREDENTIALS_DIRECTORY");
 
-	/* where containers of LXC forbid it, systemd passes none, also those of LoadCredential= */
+	/* where containers of LXC forbid it, systemd passes none, also those of
+	 * LoadCredential= */
 	if (is_below(file, "/run/credentials") || (folder && is_below(file, folder)))
 		return " (systemd passed no such credential: see LoadCredential= of this unit; if it is cleared, as in "
 		       "containers of LXC and Proxmox, name the file itself)";

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Element types and reduction operations. Their numbers are those of NCCL's ncclDataType_t and ncclRedOp_t, and frames
- * carry these numbers. */
+/* Element types and reduction operations. Their numbers are those of NCCL's
+ * ncclDataType_t and ncclRedOp_t, and frames carry these numbers. */
 #ifndef RS_COMMON_DTYPE_H
 #define RS_COMMON_DTYPE_H
 
@@ -29,8 +29,8 @@ enum rs_dtype {
 
 enum rs_op { RS_SUM = 0, RS_PROD = 1, RS_MAX = 2, RS_MIN = 3, RS_AVG = 4, RS_OP_NR };
 
-/* Return the bytes of one element and of one accumulator element; 0 for an unknown dtype. float16 and bfloat16
- * accumulate in float32, every other dtype in itself. */
+/* Return the bytes of one element and of one accumulator element; 0 for an unknown dtype.
+ * float16 and bfloat16 accumulate in float32, every other dtype in itself. */
 size_t rs_dtype_size(unsigned dtype);
 size_t rs_acc_size(unsigned dtype);
 static inline bool rs_dtype_is_half(unsigned dtype)
@@ -38,7 +38,8 @@ static inline bool rs_dtype_is_half(unsigned dtype)
 	return dtype == RS_FLOAT16 || dtype == RS_BFLOAT16;
 }
 
-/* Return "float32", "sum", ...; "dtype?" or "op?" for an unknown number. Static storage. */
+/* Return "float32", "sum", ...; "dtype?" or "op?" for an unknown number. Static
+ * storage. */
 const char *rs_dtype_name(unsigned dtype);
 const char *rs_op_name(unsigned op);
 

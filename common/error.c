@@ -6,9 +6,10 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Formats the sentence into msg, `size` bytes of the msg of a struct rs_err or a buffer as long. It uses a buffer of
- * its own, since an argument may point into msg. Control characters, which come only from names of peers, become '?'. A
- * sentence that is too long is cut with "...", never inside a UTF-8 character. */
+/* Formats the sentence into msg, `size` bytes of the msg of a struct rs_err or a buffer
+ * as long. It uses a buffer of its own, since an argument may point into msg. Control
+ * characters, which come only from names of peers, become '?'. A sentence that is too
+ * long is cut with "...", never inside a UTF-8 character. */
 static void put_sentence(char *msg, size_t size, const char *fmt, va_list ap)
 {
 	char text[sizeof((struct rs_err *)0)->msg];

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Errors that carry a sentence.
  *
- * The function that detects an error writes its exact cause with rs_fail(). Callers may put context in front of it with
- * rs_wrap(). Codes are negative, so that a positive return value can be a count.
- * The values are part of the C API (reduction.h) and of the wire protocol: append, never renumber. */
+ * The function that detects an error writes its exact cause with rs_fail(). Callers may
+ * put context in front of it with rs_wrap(). Codes are negative, so that a positive
+ * return value can be a count.
+ * The values are part of the C API (reduction.h) and of the wire protocol: append, never
+ * renumber. */
 #ifndef RS_COMMON_ERROR_H
 #define RS_COMMON_ERROR_H
 
@@ -42,8 +44,9 @@ enum rs_loss {
 	RS_LOSS_RESET,  /* the connection was reset */
 };
 
-/* What an error is about, as data. Decisions read this, and sentences are for people. Ranks and reducers count from 1,
- * in the order of the job and of its configuration; 0: none. */
+/* What an error is about, as data. Decisions read this, and sentences are for people.
+ * Ranks and reducers count from 1, in the order of the job and of its configuration; 0:
+ * none. */
 struct rs_cause {
 	int code; /* enum rs_code. RS_EPEER with a rank: it was lost; with a reducer: that was lost */
 	unsigned rank, reducer;
@@ -56,22 +59,24 @@ struct rs_err {
 	char msg[508]; /* one sentence without a newline, always terminated; cut with "..." if it is too long */
 };
 
-/* Stores code and sentence in *e (ignored if e is NULL) and returns code. Arguments may point into e->msg. Control
- * characters in the sentence become '?'. */
+/* Stores code and sentence in *e (ignored if e is NULL) and returns code. Arguments may
+ * point into e->msg. Control characters in the sentence become '?'. */
 int rs_fail(struct rs_err *e, int code, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 
 /* Does the same as rs_fail, and appends ": " and the text of errno value sys. */
 int rs_fail_sys(struct rs_err *e, int code, int sys, const char *fmt, ...) __attribute__((format(printf, 4, 5)));
 
-/* Reports that there is no memory: "out of memory for WHAT (N bytes)". bytes 0: not known, or few. Returns RS_ENOMEM.
+/* Reports that there is no memory: "out of memory for WHAT (N bytes)". bytes 0: not
+ * known, or few. Returns RS_ENOMEM.
  */
 int rs_oom(struct rs_err *e, size_t bytes, const char *what, ...) __attribute__((format(printf, 3, 4)));
 
-/* Puts "<context>: " in front of the sentence in *e. Without room for both, the sentence stays as it is. Keeps and
- * returns the code; RS_EINTERNAL if e is NULL. */
+/* Puts "<context>: " in front of the sentence in *e. Without room for both, the sentence
+ * stays as it is. Keeps and returns the code; RS_EINTERNAL if e is NULL. */
 int rs_wrap(struct rs_err *e, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
-/* Returns the description of a code, "unknown error" for an unknown one. Static storage. */
+/* Returns the description of a code, "unknown error" for an unknown one. Static
+ * storage. */
 const char *rs_code_text(int code);
 
 #endif

@@ -25,7 +25,8 @@ static FILE *open_file(const char *root, const struct version *v, const char *gr
 	return fopen(path, "re");
 }
 
-/* Returns the number in a file of a group; `none` if it has none, such as the word max. */
+/* Returns the number in a file of a group; `none` if it has none, such as the word
+ * max. */
 static uint64_t read_number(const char *root, const struct version *v, const char *group, const char *name,
 			    uint64_t none)
 {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The memory that the control groups of this process allow it, of version 2 and of version 1. */
+/* The memory that the control groups of this process allow it, of version 2 and of
+ * version 1. */
 #ifndef RS_COMMON_GROUP_MEMORY_H
 #define RS_COMMON_GROUP_MEMORY_H
 
@@ -12,8 +13,8 @@ struct rs_group_memory {
 	    left; /* what can be allocated before a group reaches its limit; files that are only cached do not count */
 };
 
-/* Reads the limits of the groups of this process. What cannot be read counts as no limit. root: "" but for tests, the
- * folder that has /proc and /sys. Any thread. */
+/* Reads the limits of the groups of this process. What cannot be read counts as no limit.
+ * root: "" but for tests, the folder that has /proc and /sys. Any thread. */
 void rs_group_memory_read(struct rs_group_memory *ret, const char *root);
 
 #endif

@@ -9,7 +9,8 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-/* A message under construction. Invariant: len <= sizeof text; it consists of whole fields. */
+/* A message under construction. Invariant: len <= sizeof text; it consists of whole
+ * fields. */
 struct message {
 	size_t len;
 	char text[12 * 1024];
@@ -27,8 +28,8 @@ int rs_journald_open(void)
 	return fd;
 }
 
-/* Appends a field whose value may contain any bytes: the name, a newline, its length in 8 bytes, the value, a newline.
- * A field without room is left out. */
+/* Appends a field whose value may contain any bytes: the name, a newline, its length in 8
+ * bytes, the value, a newline. A field without room is left out. */
 static void put_field(struct message *m, const char *name, const char *value, size_t len)
 {
 	size_t name_len = strlen(name);

@@ -19,8 +19,9 @@
 
 static const char *const level_names[RS_LOG_NR] = {"error", "warn", "info", "debug", "trace"};
 
-/* A line under construction. The last RESERVE bytes are kept for the end of a line: a quote, the mark of a cut, a brace
- * and the newline. Invariant: len <= sizeof text - RESERVE until put_end(); once `cut` is set, only put_end() appends.
+/* A line under construction. The last RESERVE bytes are kept for the end of a line: a
+ * quote, the mark of a cut, a brace and the newline. Invariant: len <= sizeof text -
+ * RESERVE until put_end(); once `cut` is set, only put_end() appends.
  */
 struct line {
 	size_t len;
@@ -55,8 +56,9 @@ static void put_end(struct line *l, const char *s)
 	l->len += n;
 }
 
-/* Writes the character at s, escaped if necessary, into esc. Returns how many bytes of s it took. Escapes are those of
- * JSON, which read well in the text form too. A byte that is not UTF-8 becomes \\xHH. */
+/* Writes the character at s, escaped if necessary, into esc. Returns how many bytes of s
+ * it took. Escapes are those of JSON, which read well in the text form too. A byte that
+ * is not UTF-8 becomes \\xHH. */
 static size_t escape(const unsigned char *s, char esc[8])
 {
 	size_t n = rs_utf8_length((const char *)s);
@@ -78,8 +80,9 @@ static size_t escape(const unsigned char *s, char esc[8])
 	return n;
 }
 
-/* Appends a string in quotes, so that no byte from the network reaches a terminal unescaped. A string that is too long
- * is cut between two characters. False: nothing of it was appended. */
+/* Appends a string in quotes, so that no byte from the network reaches a terminal
+ * unescaped. A string that is too long is cut between two characters. False: nothing of
+ * it was appended. */
 static bool put_quoted(struct line *l, const char *s)
 {
 	const unsigned char *at = (const unsigned char *)s;
@@ -96,7 +99,8 @@ static bool put_quoted(struct line *l, const char *s)
 	return true;
 }
 
-/* True if the word may stand without quotes. A long word gets quotes, since only a quoted string can be cut. */
+/* True if the word may stand without quotes. A long word gets quotes, since only a quoted
+ * string can be cut. */
 static bool plain_word(const char *s)
 {
 	size_t n = 0;
@@ -132,7 +136,8 @@ static bool put_value(struct line *l, const struct rs_kv *kv, bool json)
 	return put_str(l, num);
 }
 
-/* Appends a pair. A string value may be cut; any other pair is appended completely or not at all. */
+/* Appends a pair. A string value may be cut; any other pair is appended completely or not
+ * at all. */
 static void put_pair(struct line *l, const struct rs_kv *kv, bool json)
 {
 	size_t start = l->len;
@@ -217,8 +222,8 @@ static void make_line(struct line *line, const struct rs_log *l, const char *pre
 	put_end(line, l->json ? "}\n" : "\n");
 }
 
-/* Writes without raising SIGPIPE. The thread may belong to a training process, which must not end because nobody reads
- * the log. */
+/* Writes without raising SIGPIPE. The thread may belong to a training process, which must
+ * not end because nobody reads the log. */
 static ssize_t write_quietly(int fd, const char *text, size_t n)
 {
 	const struct timespec now = {0};
@@ -242,8 +247,8 @@ static ssize_t write_quietly(int fd, const char *text, size_t n)
 	return written;
 }
 
-/* Writes a line. False: it would block, or it failed. A pipe that polls as writable has room for a whole line, since a
- * line is at most PIPE_BUF (a page) long. */
+/* Writes a line. False: it would block, or it failed. A pipe that polls as writable has
+ * room for a whole line, since a line is at most PIPE_BUF (a page) long. */
 static bool write_line(const struct rs_log *l, const struct line *line)
 {
 	struct pollfd p = {.fd = l->fd, .events = POLLOUT};

@@ -12,8 +12,8 @@
 #include <string.h>
 #include <time.h>
 
-/* The memory for the next growth of a table. It is a global, because libuv has one allocator, without a context. Only
- * the thread that holds the lock uses it. */
+/* The memory for the next growth of a table. It is a global, because libuv has one
+ * allocator, without a context. Only the thread that holds the lock uses it. */
 static struct {
 	pthread_mutex_t lock;
 	bool own;               /* table_realloc() is in use */
@@ -45,9 +45,10 @@ void rs_loop_own_libuv(void)
 	spare.own = uv_replace_allocator(malloc, table_realloc, calloc, free) == 0;
 }
 
-/* Takes the lock, and memory for a table with all descriptors up to fd: libuv has two entries more than descriptors,
- * and rounds up to a power of two. Without the lock this is only a check: the memory is freed at once. In a forked
- * process nobody may be left who releases the lock, so the wait for it has a limit. */
+/* Takes the lock, and memory for a table with all descriptors up to fd: libuv has two
+ * entries more than descriptors, and rounds up to a power of two. Without the lock this
+ * is only a check: the memory is freed at once. In a forked process nobody may be left
+ * who releases the lock, so the wait for it has a limit. */
 static int spare_take(int fd, struct rs_err *e)
 {
 	size_t size = 2 * ((size_t)fd + 3) * sizeof(void *);
@@ -84,7 +85,8 @@ int rs_loop_init(uv_loop_t *loop, unsigned descriptors, struct rs_err *e)
 
 	if (rc)
 		return rc;
-	/* twice: other threads may take lower numbers meanwhile, and libuv lets the table grow twice */
+	/* twice: other threads may take lower numbers meanwhile, and libuv lets the table
+	 * grow twice */
 	rc = spare_take(2 * highest, e);
 	if (rc)
 		return rc;

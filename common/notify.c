@@ -13,7 +13,8 @@
 
 enum { STOP_SPARE_MS = 10000 }; /* after the drain: closing connections, freeing memory */
 
-/* Returns the length of the address; 0: the path is none. '@' stands for the zero byte of an abstract socket. */
+/* Returns the length of the address; 0: the path is none. '@' stands for the zero byte of
+ * an abstract socket. */
 static socklen_t address_of(struct sockaddr_un *to, const char *path)
 {
 	size_t len = strlen(path);
@@ -60,7 +61,8 @@ void rs_notify_close(struct rs_notify *n)
 	n->fd = -1;
 }
 
-/* A change of state waits for room in the socket. Status and signs of life do not: others follow. */
+/* A change of state waits for room in the socket. Status and signs of life do not: others
+ * follow. */
 static void send_text(const struct rs_notify *n, const char *text, int flags)
 {
 	ssize_t sent;

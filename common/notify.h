@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a daemon tells the service manager that started it: sd_notify(3), without a library.
+/* What a daemon tells the service manager that started it: sd_notify(3), without a
+ * library.
  *
- * systemd gives a service of Type=notify a datagram socket in NOTIFY_SOCKET, and with WatchdogSec= the time between
- * signs of life in WATCHDOG_USEC. Without them all functions do nothing.
+ * systemd gives a service of Type=notify a datagram socket in NOTIFY_SOCKET, and with
+ * WatchdogSec= the time between signs of life in WATCHDOG_USEC. Without them all
+ * functions do nothing.
  *
- * The happy path: rs_notify_open -> rs_notify_ready -> each second rs_notify_status, and rs_notify_alive if
- * rs_notify_due and everything that works has answered -> rs_notify_stopping -> rs_notify_close. One thread owns it. */
+ * The happy path: rs_notify_open -> rs_notify_ready -> each second rs_notify_status, and
+ * rs_notify_alive if rs_notify_due and everything that works has answered ->
+ * rs_notify_stopping -> rs_notify_close. One thread owns it. */
 #ifndef RS_COMMON_NOTIFY_H
 #define RS_COMMON_NOTIFY_H
 
@@ -40,14 +43,15 @@ static inline bool rs_notify_on(const struct rs_notify *n)
 
 /* The daemon serves. */
 void rs_notify_ready(struct rs_notify *n);
-/* It reads its configuration again; then it does, and `refused` (NULL: not) is why it has kept the old one. The reason
- * stays in the status until a reload succeeds. */
+/* It reads its configuration again; then it does, and `refused` (NULL: not) is why it has
+ * kept the old one. The reason stays in the status until a reload succeeds. */
 void rs_notify_reloading(struct rs_notify *n);
 void rs_notify_reloaded(struct rs_notify *n, const struct rs_err *refused);
-/* It drains, and ends within left_ms. Call it again each second: the service manager waits that long, whatever
- * TimeoutStopSec= says. */
+/* It drains, and ends within left_ms. Call it again each second: the service manager
+ * waits that long, whatever TimeoutStopSec= says. */
 void rs_notify_stopping(struct rs_notify *n, uint64_t left_ms);
-/* Sends a status for people ("serving 3 jobs, 24 ranks") if it is another one than before. */
+/* Sends a status for people ("serving 3 jobs, 24 ranks") if it is another one than
+ * before. */
 void rs_notify_status(struct rs_notify *n, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 /* Returns whether a sign of life should be sent. */
 bool rs_notify_due(const struct rs_notify *n, uint64_t now_ms);

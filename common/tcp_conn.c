@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The happy path is: handshake, then records of 16 KiB, several of them with one system call. OpenSSL reads and writes
- * the socket through our BIO. The BIO never lets a write wait: it keeps what the socket does not take, and no further
- * record is made while more than TCP_CONN_GATHER bytes are kept. So the data of a record count as sent once the record
- * is made, and the caller may send something else next, as with a plain socket. Failure modes are: the socket fails,
- * the peer closes it without ending TLS, an alert, a certificate that is not accepted, damaged records. */
+/* The happy path is: handshake, then records of 16 KiB, several of them with one system
+ * call. OpenSSL reads and writes the socket through our BIO. The BIO never lets a write
+ * wait: it keeps what the socket does not take, and no further record is made while more
+ * than TCP_CONN_GATHER bytes are kept. So the data of a record count as sent once the
+ * record is made, and the caller may send something else next, as with a plain socket.
+ * Failure modes are: the socket fails, the peer closes it without ending TLS, an alert, a
+ * certificate that is not accepted, damaged records. */
 #include "common/tcp_conn.h"
 
 #include "common/tls.h"
@@ -23,8 +25,9 @@
 enum {
 	HANDSHAKE_STEPS = 16,
 	KEEPALIVE_S = 30, /* well below the minute or more for which NATs remember a silent connection */
-	/* The most records without data (such as those that announce new keys) that one call reads, and the most bytes
-	 * that it reads beyond those that were asked for. Without them a peer could occupy a thread for ever. */
+	/* The most records without data (such as those that announce new keys) that one
+	 * call reads, and the most bytes that it reads beyond those that were asked for.
+	 * Without them a peer could occupy a thread for ever. */
 	EMPTY_RECORDS_MAX = 64,
 	OVERREAD_MAX = 32 << 10,
 };
@@ -151,7 +154,8 @@ static long bio_ctrl(BIO *b, int cmd, long num, void *ptr)
 	return cmd == BIO_CTRL_FLUSH;
 }
 
-/* OpenSSL's interface makes this table by calls, so it cannot be a constant; it is made once and never freed. */
+/* OpenSSL's interface makes this table by calls, so it cannot be a constant; it is made
+ * once and never freed. */
 static BIO_METHOD *method;
 static pthread_once_t method_once = PTHREAD_ONCE_INIT;
 
@@ -188,7 +192,8 @@ void tcp_conn_plain(struct tcp_conn *c, int fd)
 	*c = (struct tcp_conn){.fd = fd, .up = true};
 }
 
-/* Keeps a certificate that is not accepted, for tcp_conn_reason; OpenSSL does not keep it. */
+/* Keeps a certificate that is not accepted, for tcp_conn_reason; OpenSSL does not keep
+ * it. */
 static int on_verify(int good, X509_STORE_CTX *store)
 {
 	SSL *ssl = X509_STORE_CTX_get_ex_data(store, SSL_get_ex_data_X509_STORE_CTX_idx());
@@ -248,9 +253,10 @@ static bool is_address(const char *name)
 	return inet_pton(AF_INET, name, &a) == 1 || inet_pton(AF_INET6, name, &a) == 1;
 }
 
-/* Resumes a copy of the session, since OpenSSL makes a resumed session unusable for later connections. RFC 8446 C.4
- * recommends that a ticket is used once, so that an observer cannot link connections; that does not matter here, since
- * all connections go from one address to one address at one time. */
+/* Resumes a copy of the session, since OpenSSL makes a resumed session unusable for later
+ * connections. RFC 8446 C.4 recommends that a ticket is used once, so that an observer
+ * cannot link connections; that does not matter here, since all connections go from one
+ * address to one address at one time. */
 static bool resume(SSL *ssl, SSL_SESSION *session)
 {
 	SSL_SESSION *copy = SSL_SESSION_dup(session);
@@ -345,7 +351,8 @@ enum tcp_conn_progress tcp_conn_handshake(struct tcp_conn *c, struct rs_err *e)
 	return c->up ? TCP_CONN_UP : fail(c, e);
 }
 
-/* Returns why a read gave no data: EAGAIN, 0 for the end of the stream, or another errno. */
+/* Returns why a read gave no data: EAGAIN, 0 for the end of the stream, or another
+ * errno. */
 static int why_no_data(struct tcp_conn *c, int rc)
 {
 	int why = SSL_get_error(c->ssl, rc);
@@ -389,7 +396,8 @@ static ssize_t tls_recv(struct tcp_conn *c, const struct iovec *iov, unsigned n,
 		if (what == EAGAIN && c->in_n > 0 && ++empty < EMPTY_RECORDS_MAX)
 			continue;
 		release_input(c);
-		/* after data, the next call reports the end or the error; no poll may ask for that call */
+		/* after data, the next call reports the end or the error; no poll may ask
+		 * for that call */
 		c->pending = what == EAGAIN ? !c->needs_input : total > 0;
 		if (total > 0 || what == 0)
 			return (ssize_t)total;
@@ -449,8 +457,8 @@ bool tcp_conn_flush(struct tcp_conn *c)
 	return true;
 }
 
-/* Returns the data of the next record: in place if one iovec holds them, else copied into `buf`. Precondition: at least
- * one iovec has bytes from `at` on. */
+/* Returns the data of the next record: in place if one iovec holds them, else copied into
+ * `buf`. Precondition: at least one iovec has bytes from `at` on. */
 static const void *next_record(const struct iovec *iov, unsigned n, size_t at, uint8_t buf[TCP_CONN_RECORD],
 			       size_t *len)
 {
@@ -535,8 +543,8 @@ ssize_t tcp_conn_send(struct tcp_conn *c, struct iovec *iov, unsigned n)
 
 void tcp_conn_shutdown(struct tcp_conn *c)
 {
-	/* Without TLS nothing of OpenSSL is called: OpenSSL 3.5 waits for itself for ever if its first call finds no
-	 * memory. */
+	/* Without TLS nothing of OpenSSL is called: OpenSSL 3.5 waits for itself for ever
+	 * if its first call finds no memory. */
 	if (c->ssl && c->up && !c->end_queued) {
 		ERR_clear_error();
 		SSL_shutdown(c->ssl);
@@ -550,7 +558,8 @@ void tcp_conn_shutdown(struct tcp_conn *c)
 void tcp_conn_close(struct tcp_conn *c)
 {
 	if (c->ssl) {
-		/* without this OpenSSL would take the session for damaged and not resume it */
+		/* without this OpenSSL would take the session for damaged and not resume
+		 * it */
 		SSL_set_shutdown(c->ssl, SSL_SENT_SHUTDOWN | SSL_RECEIVED_SHUTDOWN);
 		SSL_free(c->ssl);
 		X509_free(c->rejected);

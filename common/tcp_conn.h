@@ -1,14 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One TCP connection (or another stream socket) whose bytes go as they are or through TLS 1.3. The descriptor is
- * non-blocking; the owner of the connection polls it. A connection is used by one thread at a time.
+/* One TCP connection (or another stream socket) whose bytes go as they are or through TLS
+ * 1.3. The descriptor is non-blocking; the owner of the connection polls it. A connection
+ * is used by one thread at a time.
  *
- * Plain: tcp_conn_plain, tcp_conn_recv and tcp_conn_send as recvmsg and sendmsg, tcp_conn_shutdown, tcp_conn_close.
- * TLS: tcp_conn_accept or tcp_conn_connect instead of tcp_conn_plain, then tcp_conn_handshake until it returns
- * TCP_CONN_UP, then the same calls, with three differences:
- * - received bytes may wait inside while the descriptor is not readable: see tcp_conn_pending;
- * - at most TCP_CONN_OUT bytes that count as sent may wait inside until the descriptor is writable: see
+ * Plain: tcp_conn_plain, tcp_conn_recv and tcp_conn_send as recvmsg and sendmsg,
+ * tcp_conn_shutdown, tcp_conn_close. TLS: tcp_conn_accept or tcp_conn_connect instead of
+ * tcp_conn_plain, then tcp_conn_handshake until it returns TCP_CONN_UP, then the same
+ * calls, with three differences:
+ * - received bytes may wait inside while the descriptor is not readable: see
+ *   tcp_conn_pending;
+ * - at most TCP_CONN_OUT bytes that count as sent may wait inside until the descriptor is
+ *   writable: see
  * tcp_conn_unsent;
- * - the stream ends only when the peer ends TLS: if the connection only breaks, that is an error. */
+ * - the stream ends only when the peer ends TLS: if the connection only breaks, that is
+ *   an error. */
 #ifndef RS_COMMON_TCP_CONN_H
 #define RS_COMMON_TCP_CONN_H
 
@@ -30,13 +35,14 @@ enum {
 	TCP_CONN_REASON = 256,  /* bytes of a reason, terminator included */
 };
 
-/* The most memory that a connection with TLS needs beyond one without: the state of OpenSSL (24 KiB), a record each
- * way, `in` and `out`. Between calls, while nothing waits, it is the state alone; while the handshake waits for the
- * peer, it is 43 KiB. */
+/* The most memory that a connection with TLS needs beyond one without: the state of
+ * OpenSSL (24 KiB), a record each way, `in` and `out`. Between calls, while nothing
+ * waits, it is the state alone; while the handshake waits for the peer, it is 43 KiB. */
 enum { TCP_CONN_TLS_BYTES = (64 << 10) + TCP_CONN_IN + TCP_CONN_OUT };
 
-/* One connection. Invariant: bytes that wait in `out` are sent before bytes of a later call. ssl is NULL on a plain
- * connection, and then `in`, `out` and `rejected` are NULL too. */
+/* One connection. Invariant: bytes that wait in `out` are sent before bytes of a later
+ * call. ssl is NULL on a plain connection, and then `in`, `out` and `rejected` are NULL
+ * too. */
 struct tcp_conn {
 	int fd;
 	SSL *ssl;     /* NULL: plain */
@@ -66,9 +72,10 @@ enum tcp_conn_progress {
 	TCP_CONN_FAILED, /* final; the peer was sent the reason if that was possible */
 };
 
-/* Sets the options of a TCP socket: small messages go at once, and a peer that acknowledges nothing for detect_ms is
- * lost. Keepalive keeps a NAT or firewall between the peers from forgetting a connection whose heartbeats are rare.
- * Errors are ignored: they affect speed, and not correctness. */
+/* Sets the options of a TCP socket: small messages go at once, and a peer that
+ * acknowledges nothing for detect_ms is lost. Keepalive keeps a NAT or firewall between
+ * the peers from forgetting a connection whose heartbeats are rare. Errors are ignored:
+ * they affect speed, and not correctness. */
 void tcp_conn_tune(int fd, uint32_t detect_ms);
 /* Sets the options for keepalive alone. */
 void tcp_conn_keep_alive(int fd);
@@ -76,60 +83,69 @@ void tcp_conn_keep_alive(int fd);
 /* Makes a plain connection of fd, which it owns from here on. */
 void tcp_conn_plain(struct tcp_conn *c, int fd);
 
-/* Starts TLS as the reducer. first[0..n) was already read from fd, n <= TCP_CONN_IN. The connection owns fd from here
- * on, also after an error (RS_ENOMEM); after an error it is as tcp_conn_plain would have made it. */
+/* Starts TLS as the reducer. first[0..n) was already read from fd, n <= TCP_CONN_IN. The
+ * connection owns fd from here on, also after an error (RS_ENOMEM); after an error it is
+ * as tcp_conn_plain would have made it. */
 int tcp_conn_accept(struct tcp_conn *c, int fd, SSL_CTX *ctx, const void *first, size_t n, struct rs_err *e);
 
-/* Starts TLS as the worker; fd is connected. The peer's certificate must be for `name`, a host name or an address.
- * *session is the session that an earlier connection to the same peer stored there, or NULL. A newer session replaces
- * it. It must stay valid as long as the connection; the caller releases it with SSL_SESSION_free. Otherwise as
+/* Starts TLS as the worker; fd is connected. The peer's certificate must be for `name`, a
+ * host name or an address. *session is the session that an earlier connection to the same
+ * peer stored there, or NULL. A newer session replaces it. It must stay valid as long as
+ * the connection; the caller releases it with SSL_SESSION_free. Otherwise as
  * tcp_conn_accept. */
 int tcp_conn_connect(struct tcp_conn *c, int fd, SSL_CTX *ctx, const char *name, SSL_SESSION **session,
 		     struct rs_err *e);
 
-/* Continues the handshake. Fills *e on TCP_CONN_FAILED: RS_EPROTO or RS_EIO with the sentence of tcp_conn_reason. */
+/* Continues the handshake. Fills *e on TCP_CONN_FAILED: RS_EPROTO or RS_EIO with the
+ * sentence of tcp_conn_reason. */
 enum tcp_conn_progress tcp_conn_handshake(struct tcp_conn *c, struct rs_err *e);
 
 /* Moves a connection to another address in memory; *from must not be used any more. */
 void tcp_conn_move(struct tcp_conn *to, struct tcp_conn *from);
 
-/* Receives at most what the iovecs hold, n > 0. Fewer bytes: nothing more is there now. 0: the peer has ended its
- * stream. -1 with errno: EAGAIN, or another error that tcp_conn_reason describes. */
+/* Receives at most what the iovecs hold, n > 0. Fewer bytes: nothing more is there now.
+ * 0: the peer has ended its stream. -1 with errno: EAGAIN, or another error that
+ * tcp_conn_reason describes. */
 ssize_t tcp_conn_recv(struct tcp_conn *c, struct iovec *iov, unsigned n);
-/* True if data may wait inside, which no poll reports: call tcp_conn_recv or tcp_conn_recv_inside. */
+/* True if data may wait inside, which no poll reports: call tcp_conn_recv or
+ * tcp_conn_recv_inside. */
 static inline bool tcp_conn_pending(const struct tcp_conn *c)
 {
 	return c->pending;
 }
-/* As tcp_conn_recv, but does not read the descriptor. Call it only while tcp_conn_pending, to end a turn while other
- * connections wait: little data is inside, and polls report the rest. */
+/* As tcp_conn_recv, but does not read the descriptor. Call it only while
+ * tcp_conn_pending, to end a turn while other connections wait: little data is inside,
+ * and polls report the rest. */
 ssize_t tcp_conn_recv_inside(struct tcp_conn *c, struct iovec *iov, unsigned n);
 
-/* Sends; returns as tcp_conn_recv. The next call may send other bytes than those that this call did not send. */
+/* Sends; returns as tcp_conn_recv. The next call may send other bytes than those that
+ * this call did not send. */
 ssize_t tcp_conn_send(struct tcp_conn *c, struct iovec *iov, unsigned n);
 /* True if bytes wait inside for the socket: poll for writing and call tcp_conn_flush. */
 static inline bool tcp_conn_unsent(const struct tcp_conn *c)
 {
 	return c->out_n > 0;
 }
-/* Sends the bytes that wait inside. False: the connection is broken, with the reason in errno. */
+/* Sends the bytes that wait inside. False: the connection is broken, with the reason in
+ * errno. */
 bool tcp_conn_flush(struct tcp_conn *c);
 
 /* Ends our stream after everything that was sent; the peer's stream may go on. */
 void tcp_conn_shutdown(struct tcp_conn *c);
 
-/* Returns whether TLS failed for a reason that another attempt does not change: a certificate that one side does not
- * accept, or a peer that does not speak this TLS. */
+/* Returns whether TLS failed for a reason that another attempt does not change: a
+ * certificate that one side does not accept, or a peer that does not speak this TLS. */
 static inline bool tcp_conn_rejected(const struct tcp_conn *c)
 {
 	return c->not_tls || (c->code && !c->error);
 }
 
-/* Writes why the last call failed, as the end of a sentence about the peer ("its certificate has expired"). Returns
- * buf. */
+/* Writes why the last call failed, as the end of a sentence about the peer ("its
+ * certificate has expired"). Returns buf. */
 const char *tcp_conn_reason(const struct tcp_conn *c, char buf[TCP_CONN_REASON]);
 
-/* Closes at once; bytes that wait inside are dropped, also those that tcp_conn_shutdown waits for. */
+/* Closes at once; bytes that wait inside are dropped, also those that tcp_conn_shutdown
+ * waits for. */
 void tcp_conn_close(struct tcp_conn *c);
 
 #endif

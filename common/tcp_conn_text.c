@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Why a connection failed, as a sentence for users; OpenSSL's own texts need knowledge of OpenSSL. */
+/* Why a connection failed, as a sentence for users; OpenSSL's own texts need knowledge of
+ * OpenSSL. */
 #include "common/tcp_conn.h"
 #include "common/tls.h"
 

@@ -28,8 +28,8 @@ enum {
 static const unsigned char protocol[] = "\x0breduction/1";
 enum { PROTOCOL_LEN = sizeof protocol - 1 };
 
-/* Returns the last error in OpenSSL's queue of this thread as text for the end of a sentence, and empties the queue.
- * Static storage or buf. */
+/* Returns the last error in OpenSSL's queue of this thread as text for the end of a
+ * sentence, and empties the queue. Static storage or buf. */
 static const char *tls_error_text(char *buf, size_t size)
 {
 	unsigned long code = ERR_peek_last_error();
@@ -46,7 +46,8 @@ static const char *tls_error_text(char *buf, size_t size)
 
 enum tls_beginning tls_beginning(const uint8_t *first, size_t n)
 {
-	/* a TLS record of type handshake, of any version but SSL 2's, that holds a ClientHello and its length */
+	/* a TLS record of type handshake, of any version but SSL 2's, that holds a
+	 * ClientHello and its length */
 	static const struct {
 		uint8_t at, value;
 	} fixed[] = {{0, 0x16}, {1, 3}, {5, 1}};
@@ -66,7 +67,8 @@ static int fail_file(struct rs_err *e, const char *what, const char *file)
 	return rs_fail(e, RS_ECONFIG, "%s %s: %s", what, file, tls_error_text(buf, sizeof buf));
 }
 
-/* Reads a file into a BIO in memory. It is opened once, so that the file that is checked is the file that is read. */
+/* Reads a file into a BIO in memory. It is opened once, so that the file that is checked
+ * is the file that is read. */
 static int read_file(BIO **ret, const char *what, const char *file, bool secret, struct rs_err *e)
 {
 	int fd = open(file, O_RDONLY | O_CLOEXEC | O_NONBLOCK), rc = RS_OK;
@@ -181,7 +183,8 @@ free_bio:
 	return rc;
 }
 
-/* Refuses a passphrase: OpenSSL would ask for it on the terminal, which a daemon does not have. */
+/* Refuses a passphrase: OpenSSL would ask for it on the terminal, which a daemon does not
+ * have. */
 static int no_passphrase(char *buf, int size, int writing, void *ctx)
 {
 	(void)writing;
@@ -206,7 +209,8 @@ static int use_key(SSL_CTX *ctx, const char *file, const char *certificate, stru
 		return rs_fail(e, RS_ECONFIG, "security.key %s holds no private key in PEM form without a passphrase",
 			       file);
 	}
-	/* SSL_CTX_use_PrivateKey checks this too, but its error text does not name the files */
+	/* SSL_CTX_use_PrivateKey checks this too, but its error text does not name the
+	 * files */
 	if (SSL_CTX_get0_certificate(ctx) && X509_check_private_key(SSL_CTX_get0_certificate(ctx), key) != 1) {
 		ERR_clear_error();
 		rc =
@@ -302,7 +306,8 @@ static int configure(SSL_CTX *ctx)
 	SSL_CTX_set_options(ctx, SSL_OP_NO_COMPRESSION | SSL_OP_NO_RENEGOTIATION | SSL_OP_CIPHER_SERVER_PREFERENCE |
 				     SSL_OP_PRIORITIZE_CHACHA);
 	SSL_CTX_clear_options(ctx, SSL_OP_IGNORE_UNEXPECTED_EOF | SSL_OP_LEGACY_SERVER_CONNECT);
-	/* a call reads at most one record, so that records without data cannot occupy a thread */
+	/* a call reads at most one record, so that records without data cannot occupy a
+	 * thread */
 	SSL_CTX_clear_mode(ctx, SSL_MODE_AUTO_RETRY);
 	SSL_CTX_set_mode(ctx, SSL_MODE_RELEASE_BUFFERS | SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_NO_AUTO_CHAIN);
 	SSL_CTX_set_max_cert_list(ctx, CHAIN_MAX);
@@ -331,8 +336,8 @@ static int context_new(SSL_CTX **ret, const SSL_METHOD *method, struct rs_err *e
 	return rs_fail(e, RS_ENOMEM, "TLS cannot be set up: %s", tls_error_text(buf, sizeof buf));
 }
 
-/* Chooses the protocol. A client that offers protocols must offer ours; whether one was chosen at all is checked after
- * the handshake. */
+/* Chooses the protocol. A client that offers protocols must offer ours; whether one was
+ * chosen at all is checked after the handshake. */
 static int choose_protocol(SSL *ssl, const unsigned char **out, unsigned char *outlen, const unsigned char *in,
 			   unsigned int inlen, void *ctx)
 {
@@ -416,7 +421,8 @@ void tls_check(bool reducer, enum tls_mode mode, const struct tls_files *files,
 	SSL_CTX_free(ctx);
 }
 
-/* Appends a name of a certificate to a list. The peer has chosen the name, so only harmless characters are accepted. */
+/* Appends a name of a certificate to a list. The peer has chosen the name, so only
+ * harmless characters are accepted. */
 static void add_name(char names[TLS_NAMES_MAX], const ASN1_STRING *s)
 {
 	static const char good[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-*@ ";

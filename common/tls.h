@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The TLS 1.3 setup of a reducer or a worker: certificates, keys, authorities. A context is an OpenSSL SSL_CTX. Each
- * connection (common/tcp_conn.h) holds a reference to its context, so a context may be replaced and freed while
- * connections go on. Any thread may use a finished context.
+/* The TLS 1.3 setup of a reducer or a worker: certificates, keys, authorities. A context
+ * is an OpenSSL SSL_CTX. Each connection (common/tcp_conn.h) holds a reference to its
+ * context, so a context may be replaced and freed while connections go on. Any thread may
+ * use a finished context.
  *
- * TLS 1.3 only; both sides negotiate the protocol name "reduction/1" by ALPN; AES-128-GCM comes first if the processor
- * has instructions for it, else ChaCha20-Poly1305; no early data. A reducer issues tickets and stores no sessions; the
- * keys of its tickets live as long as its context. */
+ * TLS 1.3 only; both sides negotiate the protocol name "reduction/1" by ALPN; AES-128-GCM
+ * comes first if the processor has instructions for it, else ChaCha20-Poly1305; no early
+ * data. A reducer issues tickets and stores no sessions; the keys of its tickets live as
+ * long as its context. */
 #ifndef RS_COMMON_TLS_H
 #define RS_COMMON_TLS_H
 
@@ -48,9 +50,10 @@ struct tls_files {
 	const char *authority; /* the certificates that sign those of the peers; "": the system's (workers) */
 };
 
-/* Makes the context of a reducer (mode TLS_ON or TLS_MUTUAL). Release it with SSL_CTX_free. Errors: RS_ECONFIG with the
- * file and the problem (it cannot be read, others may read the key, it is not PEM, the key does not fit, the
- * certificate has expired or is not valid yet), RS_ENOMEM. */
+/* Makes the context of a reducer (mode TLS_ON or TLS_MUTUAL). Release it with
+ * SSL_CTX_free. Errors: RS_ECONFIG with the file and the problem (it cannot be read,
+ * others may read the key, it is not PEM, the key does not fit, the certificate has
+ * expired or is not valid yet), RS_ENOMEM. */
 int tls_reducer(SSL_CTX **ret, enum tls_mode mode, const struct tls_files *files, struct rs_err *e);
 
 /* Makes the context of a worker, in the same way. */
@@ -62,17 +65,19 @@ enum tls_file { TLS_FILE_CERTIFICATE, TLS_FILE_KEY, TLS_FILE_AUTHORITY, TLS_FILE
 /* Checks that the files that a side needs are named. Errors: RS_ECONFIG. */
 int tls_check_named(bool reducer, enum tls_mode mode, const struct tls_files *f, struct rs_err *e);
 
-/* Calls problem() for each error that tls_reducer or tls_worker would find, not only for the first. */
+/* Calls problem() for each error that tls_reducer or tls_worker would find, not only for
+ * the first. */
 void tls_check(bool reducer, enum tls_mode mode, const struct tls_files *files,
 	       void (*problem)(void *user, enum tls_file file, const struct rs_err *e), void *user);
 
-/* Writes the names in the context's own certificate, as tls_peer_names does, and the end of its validity, for logs.
- * Both are empty if the context has no certificate. */
+/* Writes the names in the context's own certificate, as tls_peer_names does, and the end
+ * of its validity, for logs. Both are empty if the context has no certificate. */
 void tls_own_certificate(const SSL_CTX *ctx, char names[TLS_NAMES_MAX], char expiry[TLS_EXPIRY_TEXT]);
 
-/* Writes the names in the peer's certificate: all its DNS names, or else its common name, separated by commas; "" if
- * there is no certificate or no name. Names with characters other than letters, digits and "._-*@ " are left out, and
- * so are names that do not fit. */
+/* Writes the names in the peer's certificate: all its DNS names, or else its common name,
+ * separated by commas; "" if there is no certificate or no name. Names with characters
+ * other than letters, digits and "._-*@ " are left out, and so are names that do not
+ * fit. */
 void tls_peer_names(const SSL *ssl, char names[TLS_NAMES_MAX]);
 /* Does the same for a certificate, which may be NULL. */
 void tls_names(const X509 *cert, char names[TLS_NAMES_MAX]);
@@ -80,15 +85,18 @@ void tls_names(const X509 *cert, char names[TLS_NAMES_MAX]);
 /* Does the same for a certificate in PEM. */
 void tls_pem_names(const char *pem, char names[TLS_NAMES_MAX]);
 
-/* The contents of the files, for gRPC, which makes its own contexts; NULL for a file that is not given. */
+/* The contents of the files, for gRPC, which makes its own contexts; NULL for a file that
+ * is not given. */
 struct tls_texts {
 	char *certificate, *key, *authority; /* owned */
 };
-/* Reads the files; does not check their contents. Errors: RS_ECONFIG as above if a file cannot be read, RS_ENOMEM. */
+/* Reads the files; does not check their contents. Errors: RS_ECONFIG as above if a file
+ * cannot be read, RS_ENOMEM. */
 int tls_texts_load(struct tls_texts *ret, const struct tls_files *files, struct rs_err *e);
 void tls_texts_free(struct tls_texts *t);
 
-/* Computes RFC 9266's "tls-exporter" channel binding of a connection whose handshake is done. Errors: RS_EINTERNAL. */
+/* Computes RFC 9266's "tls-exporter" channel binding of a connection whose handshake is
+ * done. Errors: RS_EINTERNAL. */
 int tls_binding(SSL *ssl, uint8_t ret[TLS_BINDING], struct rs_err *e);
 
 #endif

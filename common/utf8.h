@@ -5,10 +5,12 @@
 
 #include <stddef.h>
 
-/* Returns the bytes of the UTF-8 character at s; 0 if there is none (overlong forms and surrogates do not count). */
+/* Returns the bytes of the UTF-8 character at s; 0 if there is none (overlong forms and
+ * surrogates do not count). */
 size_t rs_utf8_length(const char *s);
 
-/* Replaces by '?' each byte that is not part of a character, and each control character. */
+/* Replaces by '?' each byte that is not part of a character, and each control
+ * character. */
 void rs_utf8_clean(char *s);
 
 #endif

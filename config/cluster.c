@@ -75,7 +75,8 @@ static int write_reducers(const struct environment *env, const struct cluster_sp
 	return RS_OK;
 }
 
-/* Makes the configuration by way of a file's text, so that it is checked and completed like one. */
+/* Makes the configuration by way of a file's text, so that it is checked and completed
+ * like one. */
 static int make_config(const struct environment *env, const char *variable, const struct cluster_spec *s,
 		       struct rs_config *ret)
 {
@@ -117,7 +118,8 @@ static int complete(const struct environment *env, const struct cluster_spec *s,
 	return RS_OK;
 }
 
-/* Refuses a process that is started in a replica of another role, and workers without reducers. */
+/* Refuses a process that is started in a replica of another role, and workers without
+ * reducers. */
 static int check_role(const struct environment *env, const char *variable, const struct cluster_spec *s,
 		      enum rs_cluster_role role)
 {

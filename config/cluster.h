@@ -1,16 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The configuration of a process of a managed job, from the variable CLUSTER_SPEC, else TF_CONFIG: JSON texts that name
- * all replicas of the job and which of them this one is. Without them, from the variables of a heterogeneous job of
- * Slurm (SLURM_HET_SIZE): the nodes of its last component, or of component REDUCTION_HET_GROUP, are reducers with port
- * REDUCTION_PORT (7600), the nodes of the others are workers.
+/* The configuration of a process of a managed job, from the variable CLUSTER_SPEC, else
+ * TF_CONFIG: JSON texts that name all replicas of the job and which of them this one is.
+ * Without them, from the variables of a heterogeneous job of Slurm (SLURM_HET_SIZE): the
+ * nodes of its last component, or of component REDUCTION_HET_GROUP, are reducers with
+ * port REDUCTION_PORT (7600), the nodes of the others are workers.
  *
  *     pool of CLUSTER_SPEC         task of TF_CONFIG          role
  *     workerpool0, workerpool1     chief or master, worker    workers; the position in this order is the node rank
  *     workerpool2                  ps                         reducers
  *     workerpool3                  evaluator                  evaluators, which take no part in all-reduces
  *
- * Further variables: REDUCTION_WEIGHTS ("1,1,0.5": reducers.weight, by position), REDUCTION_BANDWIDTH ("32gbit":
- * reducers.bandwidth of each of them) and REDUCTION_SECRET (the path of a file: server.secret or security.secret). */
+ * Further variables: REDUCTION_WEIGHTS ("1,1,0.5": reducers.weight, by position),
+ * REDUCTION_BANDWIDTH ("32gbit": reducers.bandwidth of each of them) and REDUCTION_SECRET
+ * (the path of a file: server.secret or security.secret). */
 #ifndef RS_CONFIG_CLUSTER_H
 #define RS_CONFIG_CLUSTER_H
 
@@ -24,8 +26,8 @@
 
 enum rs_cluster_role { RS_CLUSTER_WORKER, RS_CLUSTER_REDUCER, RS_CLUSTER_EVALUATOR };
 
-/* What the variable says about the job. If `variable` is set, workers >= 1, and index is below the number of workers or
- * reducers, whichever this process is. */
+/* What the variable says about the job. If `variable` is set, workers >= 1, and index is
+ * below the number of workers or reducers, whichever this process is. */
 struct rs_cluster {
 	const char *variable; /* "CLUSTER_SPEC", "TF_CONFIG" or "Slurm", static storage; NULL: there is no such job */
 	unsigned index;       /* of a worker its node rank */
@@ -36,15 +38,16 @@ struct rs_cluster {
 	char run[RS_RUN_MAX];
 };
 
-/* Reads the environment (get == NULL: getenv). If a variable is set, fills *cfg, which the caller releases with
- * rs_config_close(); else only *ret, with variable == NULL. A reducer of a managed job without REDUCTION_SECRET is
- * insecure. Errors: RS_ECONFIG with the variable, the field in it, what was found and what was expected; also if this
+/* Reads the environment (get == NULL: getenv). If a variable is set, fills *cfg, which
+ * the caller releases with rs_config_close(); else only *ret, with variable == NULL. A
+ * reducer of a managed job without REDUCTION_SECRET is insecure. Errors: RS_ECONFIG with
+ * the variable, the field in it, what was found and what was expected; also if this
  * process is not of the role `role`. RS_ENOMEM. */
 int rs_cluster_load(struct rs_cluster *ret, struct rs_config *cfg, enum rs_cluster_role role, rs_getenv_fn get,
 		    void *ctx, struct rs_err *e);
 
-/* Loads a file, or without one (NULL) the environment of a managed job, or without that the defaults. Errors: those of
- * rs_config_load() and rs_cluster_load(). */
+/* Loads a file, or without one (NULL) the environment of a managed job, or without that
+ * the defaults. Errors: those of rs_config_load() and rs_cluster_load(). */
 int rs_cluster_load_or_file(struct rs_cluster *ret, struct rs_config *cfg, const char *file, enum rs_cluster_role role,
 			    struct rs_err *e);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* JSON is read as YAML, which contains it, but for one way to write characters (join_surrogates). Fields that nothing
- * here needs may have any value. */
+/* JSON is read as YAML, which contains it, but for one way to write characters
+ * (join_surrogates). Fields that nothing here needs may have any value. */
 #include "config/cluster_spec.h"
 
 #include "config/schema.h"
@@ -49,7 +49,8 @@ static long hex4(const char *text)
 	return strtol(digits, NULL, 16);
 }
 
-/* Rewrites \ud83d\ude00 to \U0001f600, which YAML knows: characters above U+FFFF are two escapes in JSON. */
+/* Rewrites \ud83d\ude00 to \U0001f600, which YAML knows: characters above U+FFFF are two
+ * escapes in JSON. */
 static void join_surrogates(char *text)
 {
 	char *to = text;
@@ -87,7 +88,8 @@ static int fail_found(const struct reading *r, const struct ydoc_node *n, const 
 	return ydoc_fail(&r->doc, n, field, r->e, "found %s, expected %s", found, expected);
 }
 
-/* Finds a member of an object; *ret NULL: it is not there, or null. prefix and name make the name of the field. */
+/* Finds a member of an object; *ret NULL: it is not there, or null. prefix and name make
+ * the name of the field. */
 static int find_member(const struct reading *r, const struct ydoc_node *object, const char *prefix, const char *name,
 		       const struct ydoc_node **ret)
 {
@@ -201,8 +203,8 @@ static int read_reducers(struct reading *r, const struct ydoc_node *cluster)
 	return rc;
 }
 
-/* Counts the workers, and finds the pool of this process. before: the replicas of its role in pools before it; size: of
- * its pool. */
+/* Counts the workers, and finds the pool of this process. before: the replicas of its
+ * role in pools before it; size: of its pool. */
 static int read_pools(struct reading *r, const struct ydoc_node *cluster, unsigned *ret_before, unsigned *ret_size)
 {
 	struct cluster_spec *s = r->spec;
@@ -264,8 +266,9 @@ static int read_index(struct reading *r, const struct ydoc_node *task, unsigned 
 	return RS_OK;
 }
 
-/* Makes the run: the job's identifier, else the address of its first worker; and the trial of a search. The identifier
- * also tells the managed service from others that write the same TF_CONFIG, such as Kubeflow. */
+/* Makes the run: the job's identifier, else the address of its first worker; and the
+ * trial of a search. The identifier also tells the managed service from others that write
+ * the same TF_CONFIG, such as Kubeflow. */
 static int make_run(struct reading *r, const struct ydoc_node *task, const char *environment)
 {
 	const char *id = "", *trial;

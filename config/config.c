@@ -23,12 +23,13 @@ enum {
 	RESOLVE_AUTO_MS = 10000,
 };
 
-/* Bandwidth for which a lane is added, bits a second. A lane is a thread of the reducer and a TCP connection of each
- * worker. The thread was measured at 0.8 to 0.9 CPU seconds for each GiB that workers send, about 10 Gbit/s. */
+/* Bandwidth for which a lane is added, bits a second. A lane is a thread of the reducer
+ * and a TCP connection of each worker. The thread was measured at 0.8 to 0.9 CPU seconds
+ * for each GiB that workers send, about 10 Gbit/s. */
 static const uint64_t REDUCER_LANE_RATE = 10000000000;
 
-/* A file while it is read. seen[i] is the node in which schema_keys[i] was found, for keys of a reducer in the current
- * reducer; NULL: not found yet. */
+/* A file while it is read. seen[i] is the node in which schema_keys[i] was found, for
+ * keys of a reducer in the current reducer; NULL: not found yet. */
 struct reading {
 	struct rs_config *cfg;
 	const struct ydoc *doc;
@@ -39,7 +40,8 @@ struct reading {
 	bool failed; /* an error was reported */
 };
 
-/* Reports an error, so that the rest of the file is read as well. Returns RS_OK, or the error if reading ends. */
+/* Reports an error, so that the rest of the file is read as well. Returns RS_OK, or the
+ * error if reading ends. */
 static int go_on(struct reading *r, int rc)
 {
 	if (rc != RS_ECONFIG || !r->report)
@@ -54,7 +56,8 @@ static const struct ydoc_node *seen(const struct reading *r, const char *section
 	return r->seen[schema_find(section, key) - schema_keys];
 }
 
-/* Sets all fields of a section to their defaults. "auto" becomes 0; required fields become empty. */
+/* Sets all fields of a section to their defaults. "auto" becomes 0; required fields
+ * become empty. */
 static void set_defaults(const char *section, void *base)
 {
 	for (unsigned i = 0; i < schema_keys_n; i++) {
@@ -152,7 +155,8 @@ static int check_reducer(const struct reading *r, unsigned index, const char *pa
 	return RS_OK;
 }
 
-/* Writes the required keys: "id and address" for the reducers; "" if no key is required. */
+/* Writes the required keys: "id and address" for the reducers; "" if no key is
+ * required. */
 static void list_required(const struct schema_section *section, char *buf, size_t size)
 {
 	size_t len = 0;
@@ -314,8 +318,8 @@ static unsigned server_lanes(void)
 	return cpus < 1 ? 1 : cpus > SERVER_LANES_AUTO_MAX ? SERVER_LANES_AUTO_MAX : (unsigned)cpus;
 }
 
-/* Chooses the lanes of the reducers for which the file gives none. They depend on the file only, since all ranks must
- * agree. */
+/* Chooses the lanes of the reducers for which the file gives none. They depend on the
+ * file only, since all ranks must agree. */
 static void choose_lanes(struct rs_config *cfg)
 {
 	for (unsigned i = 0; i < cfg->reducers_n; i++) {
@@ -330,9 +334,10 @@ static void choose_lanes(struct rs_config *cfg)
 	}
 }
 
-/* Chooses the chunk size: a chunk should pass the slowest link that the file names in CHUNK_US. The chunks of n workers
- * meet at a reducer's port. Its queue is short in time, and so shorter in bytes on slow links. Measured at 1 Gbit/s,
- * where 32 KiB was best, and at 250 Mbit/s, where 16 KiB was. */
+/* Chooses the chunk size: a chunk should pass the slowest link that the file names in
+ * CHUNK_US. The chunks of n workers meet at a reducer's port. Its queue is short in time,
+ * and so shorter in bytes on slow links. Measured at 1 Gbit/s, where 32 KiB was best, and
+ * at 250 Mbit/s, where 16 KiB was. */
 static void choose_chunk(struct rs_config *cfg)
 {
 	uint64_t rate = cfg->plan.bandwidth;
@@ -356,7 +361,8 @@ void rs_config_choose(struct rs_config *cfg)
 		choose_chunk(cfg);
 }
 
-/* Completes what depends on more than one key: the shard map, and the numbers for "auto". */
+/* Completes what depends on more than one key: the shard map, and the numbers for
+ * "auto". */
 static int finish(struct reading *r)
 {
 	struct rs_config *cfg = r->cfg;

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The YAML configuration of the reduction server, the agent and processes that open a communicator directly.
+/* The YAML configuration of the reduction server, the agent and processes that open a
+ * communicator directly.
  *
- * A file is parsed and validated once; later code takes `const struct rs_config *`. All keys, with type, range, unit,
- * default and help, are in one table (config/schema.c). Parsing, `reductionctl print` and the reference documentation
- * come from that table. */
+ * A file is parsed and validated once; later code takes `const struct rs_config *`. All
+ * keys, with type, range, unit, default and help, are in one table (config/schema.c).
+ * Parsing, `reductionctl print` and the reference documentation come from that table. */
 #ifndef RS_CONFIG_CONFIG_H
 #define RS_CONFIG_CONFIG_H
 
@@ -134,42 +135,48 @@ struct rs_config {
 	unsigned access_n;
 };
 
-/* Reads and validates FILE (NULL: the defaults). On success *ret_cfg is initialized; release it with rs_config_close().
- * Errors: RS_ECONFIG "file:line:column: key: what was found, what was expected"; RS_EIO if the file cannot be read;
- * RS_ENOMEM. Any thread. */
+/* Reads and validates FILE (NULL: the defaults). On success *ret_cfg is initialized;
+ * release it with rs_config_close(). Errors: RS_ECONFIG "file:line:column: key: what was
+ * found, what was expected"; RS_EIO if the file cannot be read; RS_ENOMEM. Any thread. */
 int rs_config_load(struct rs_config *ret_cfg, const char *file, struct rs_err *e);
 
 /* Does the same with a text in memory; `name` stands for the file name in errors. */
 int rs_config_parse(struct rs_config *ret_cfg, const char *name, const void *text, size_t len, struct rs_err *e);
 
-/* Computes again what depends on bandwidths and is `auto` in the file: lanes of the reducers, and the chunk size. For
- * programs that change bandwidths. The shard map stays. */
+/* Computes again what depends on bandwidths and is `auto` in the file: lanes of the
+ * reducers, and the chunk size. For programs that change bandwidths. The shard map
+ * stays. */
 void rs_config_choose(struct rs_config *cfg);
 
-/* Does the same, and calls report() for each error in the file, not only for the first; *e is then one of them. Errors
- * that concern the file as a whole, as YAML that cannot be read, end it, and are in *e alone. */
+/* Does the same, and calls report() for each error in the file, not only for the first;
+ * *e is then one of them. Errors that concern the file as a whole, as YAML that cannot be
+ * read, end it, and are in *e alone. */
 int rs_config_parse_all(struct rs_config *ret_cfg, const char *name, const void *text, size_t len,
 			void (*report)(void *user, const struct rs_err *e), void *user, struct rs_err *e);
 
-/* Reads the text of a file (NULL: standard input), as much of it as a configuration may have and one byte more. The
- * caller frees *ret. Errors: RS_EIO, RS_ENOMEM. */
+/* Reads the text of a file (NULL: standard input), as much of it as a configuration may
+ * have and one byte more. The caller frees *ret. Errors: RS_EIO, RS_ENOMEM. */
 int rs_config_read(char **ret, size_t *ret_len, const char *file, struct rs_err *e);
 
-/* Takes logging.level from the variable REDUCTION_LOG, if it is set. Errors: RS_ECONFIG with what was found. */
+/* Takes logging.level from the variable REDUCTION_LOG, if it is set. Errors: RS_ECONFIG
+ * with what was found. */
 int rs_config_take_log_level(struct rs_config *cfg, struct rs_err *e);
 
 void rs_config_close(struct rs_config *cfg);
 
-/* Returns the time after which a reducer's name that does not exist is an error at the start of a job. */
+/* Returns the time after which a reducer's name that does not exist is an error at the
+ * start of a job. */
 uint32_t rs_config_resolve_ms(const struct rs_config *cfg);
 
-/* Returns the address that workers and agents connect to: the reducer's gRPC port with job.transport: grpc. */
+/* Returns the address that workers and agents connect to: the reducer's gRPC port with
+ * job.transport: grpc. */
 static inline const char *rs_config_address(const struct rs_config *cfg, const struct rs_reducer *reducer)
 {
 	return cfg->job.grpc ? reducer->grpc : reducer->address;
 }
 
-/* Writes the effective configuration as YAML that parses back to the same struct; the map as ranges. */
+/* Writes the effective configuration as YAML that parses back to the same struct; the map
+ * as ranges. */
 void rs_config_print(const struct rs_config *cfg, FILE *out);
 
 /* Writes the section `sharding` with the complete map, as rs_config_print does. */
@@ -178,24 +185,29 @@ void rs_config_print_sharding(const struct rs_config *cfg, FILE *out);
 /* Writes the reference of all keys in Markdown, from the table of keys. */
 void rs_config_reference(FILE *out);
 
-/* A number that is equal on two ranks exactly when their reducers (ids, lanes, order), shards, owners, chunk size,
- * window, priorities, determinism and checksum setting are: what all ranks of a job must agree on. Addresses may
- * differ. It is a chain of XXH3-64, each step seeded by the one before, the first by 0: deterministic, checksum,
- * chunk_bytes, window, priorities, number of reducers, then for each reducer the bytes of its id and its lanes, then
- * the number of shards and each shard's owner as an index; numbers as 8 bytes, little-endian. */
+/* A number that is equal on two ranks exactly when their reducers (ids, lanes, order),
+ * shards, owners, chunk size, window, priorities, determinism and checksum setting are:
+ * what all ranks of a job must agree on. Addresses may differ. It is a chain of XXH3-64,
+ * each step seeded by the one before, the first by 0: deterministic, checksum,
+ * chunk_bytes, window, priorities, number of reducers, then for each reducer the bytes of
+ * its id and its lanes, then the number of shards and each shard's owner as an index;
+ * numbers as 8 bytes, little-endian. */
 uint64_t rs_config_digest(const struct rs_config *cfg);
 
 /* Returns the part that a worker's exchange needs; it borrows from cfg. */
 struct exchange_params rs_config_exchange(const struct rs_config *cfg);
 
-/* Returns whether a certificate with these names (separated by commas, as common/tls.h gives them) may join a job: the
- * `certificate` of a rule matches one of them, and its `jobs` the job. Case matters in names of jobs only. */
+/* Returns whether a certificate with these names (separated by commas, as common/tls.h
+ * gives them) may join a job: the `certificate` of a rule matches one of them, and its
+ * `jobs` the job. Case matters in names of jobs only. */
 bool rs_config_may_join(const struct rs_access *rules, unsigned n, const char *names, const char *job);
 
-/* Returns the name that the reducer's certificate must be for: its tls_name, else the host of its address. */
+/* Returns the name that the reducer's certificate must be for: its tls_name, else the
+ * host of its address. */
 void rs_config_tls_name(const struct rs_reducer *r, char ret[RS_HOST_MAX]);
 
-/* Returns the lane of its reducer on which a shard lives: its index among that reducer's shards, modulo the lanes. */
+/* Returns the lane of its reducer on which a shard lives: its index among that reducer's
+ * shards, modulo the lanes. */
 unsigned rs_config_lane(const struct rs_config *cfg, unsigned shard);
 
 #endif

@@ -35,8 +35,8 @@ static void evidence_add(struct evidence *v, const char *name, const char *value
 	v->len += (size_t)n;
 }
 
-/* "/tmp/torchelastic_x/9_y/attempt_0/1/error.json": torchrun makes the folder 9_y when it starts, with a random
- * part in its name. */
+/* "/tmp/torchelastic_x/9_y/attempt_0/1/error.json": torchrun makes the folder 9_y when it
+ * starts, with a random part in its name. */
 static void evidence_of_torchrun(struct evidence *v)
 {
 	const char *node = evidence_look_up(v, "GROUP_RANK"), *file = evidence_look_up(v, "TORCHELASTIC_ERROR_FILE");

@@ -29,7 +29,8 @@ struct exchange_params rs_config_exchange(const struct rs_config *cfg)
 	};
 }
 
-/* Returns the living reducer whose load grows least with one more shard of a dead reducer. */
+/* Returns the living reducer whose load grows least with one more shard of a dead
+ * reducer. */
 static unsigned exchange_params_heir(const struct exchange_params *p, const uint32_t *lives, const unsigned *share,
 				     const unsigned *load)
 {
@@ -52,7 +53,8 @@ void exchange_params_place(const struct exchange_params *p, const uint32_t *live
 	for (unsigned r = 0; r < p->reducers_n; r++)
 		if (!share[r])
 			share[r] = average;
-	/* first the shards that stay, so that their lanes do not depend on which other reducers are dead */
+	/* first the shards that stay, so that their lanes do not depend on which other
+	 * reducers are dead */
 	for (unsigned s = 0; s < shards; s++) {
 		unsigned r = p->home[s];
 

@@ -23,7 +23,8 @@ struct rs_reducer {
 /* What happens to a contribution with NaN or infinity in it. */
 enum rs_nonfinite { RS_NONFINITE_OFF, RS_NONFINITE_LOG, RS_NONFINITE_FAIL };
 
-/* A part of struct rs_config, whose comments hold here too. All ranks of a job must have the same digest. */
+/* A part of struct rs_config, whose comments hold here too. All ranks of a job must have
+ * the same digest. */
 struct exchange_params {
 	const struct rs_reducer *reducers; /* borrowed from the configuration, as is home */
 	unsigned reducers_n;
@@ -40,17 +41,20 @@ struct exchange_params {
 	uint64_t digest; /* rs_config_digest() */
 };
 
-/* Returns the address that workers and agents connect to: the reducer's gRPC port with job.transport: grpc. */
+/* Returns the address that workers and agents connect to: the reducer's gRPC port with
+ * job.transport: grpc. */
 static inline const char *exchange_params_address(const struct exchange_params *p, const struct rs_reducer *reducer)
 {
 	return p->grpc ? reducer->grpc : reducer->address;
 }
 
-/* Where each shard lives while some reducers are dead: owner[shard] is an index in reducers, lane[shard] a lane of it.
- * Shards of living reducers stay; those of dead ones go, in ascending order, each to the one that then has the smallest
- * load for its share of the map (D'Hondt's method; one without shards in the map counts as an average one). A function
- * of the map, the lanes and `lives` alone, since all ranks have to come to the same end. lives[r] odd: dead. At least
- * one reducer lives. Both arrays have `shards` entries. */
+/* Where each shard lives while some reducers are dead: owner[shard] is an index in
+ * reducers, lane[shard] a lane of it. Shards of living reducers stay; those of dead ones
+ * go, in ascending order, each to the one that then has the smallest load for its share
+ * of the map (D'Hondt's method; one without shards in the map counts as an average one).
+ * A function of the map, the lanes and `lives` alone, since all ranks have to come to the
+ * same end. lives[r] odd: dead. At least one reducer lives. Both arrays have `shards`
+ * entries. */
 void exchange_params_place(const struct exchange_params *p, const uint32_t *lives, uint16_t *owner, uint16_t *lane);
 
 #endif

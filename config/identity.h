@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which job a rank belongs to, and which run of it. The caller's values come first, then REDUCTION_JOB and
- * REDUCTION_RUN, then the configuration file, then what the launcher or a managed job says. */
+/* Which job a rank belongs to, and which run of it. The caller's values come first, then
+ * REDUCTION_JOB and REDUCTION_RUN, then the configuration file, then what the launcher or
+ * a managed job says. */
 #ifndef RS_CONFIG_IDENTITY_H
 #define RS_CONFIG_IDENTITY_H
 

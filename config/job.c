@@ -5,7 +5,8 @@
 
 enum { JOB_COMMUNICATOR = 1 + 16 }; /* bytes of "@" and the digits after it */
 
-/* Returns the bytes before "@" and 16 hexadecimal digits at the end; all bytes if the name does not end so. */
+/* Returns the bytes before "@" and 16 hexadecimal digits at the end; all bytes if the
+ * name does not end so. */
 static size_t job_base_bytes(const char *job)
 {
 	size_t n = strlen(job), base = n > JOB_COMMUNICATOR ? n - JOB_COMMUNICATOR : 0;

@@ -13,7 +13,8 @@
 
 #define COUNT(array) (sizeof(array) / sizeof(array)[0])
 
-/* The variables of one launcher; NULL if it has none. In a list the first that is set counts. */
+/* The variables of one launcher; NULL if it has none. In a list the first that is set
+ * counts. */
 struct launcher {
 	const char *source;
 	const char *sign; /* a variable that must be set too; NULL: none */
@@ -28,9 +29,11 @@ struct launcher {
 	const char *generation;
 };
 
-/* The launchers in order of precedence: the first whose rank and world size are set counts. torchrun may run under the
- * others, and mpirun under Slurm; then the outer variables describe the tasks of the outer launcher. srun sets PMI_RANK
- * too, and knows more than PMI does; but MPICH's own launcher, which sets MPI_LOCALRANKID, may run under srun. */
+/* The launchers in order of precedence: the first whose rank and world size are set
+ * counts. torchrun may run under the others, and mpirun under Slurm; then the outer
+ * variables describe the tasks of the outer launcher. srun sets PMI_RANK too, and knows
+ * more than PMI does; but MPICH's own launcher, which sets MPI_LOCALRANKID, may run under
+ * srun. */
 static const struct launcher launchers[] = {
     {
 	.source = "torchrun",
@@ -76,7 +79,8 @@ static const struct launcher launchers[] = {
     },
 };
 
-/* Variables that launchers of several processes set, also those whose ranks are not read. */
+/* Variables that launchers of several processes set, also those whose ranks are not
+ * read. */
 static const char *const sizes[] = {
     "WORLD_SIZE",         "OMPI_COMM_WORLD_SIZE", "PMI_SIZE",     "MV2_COMM_WORLD_SIZE",
     "JSM_NAMESPACE_SIZE", "SLURM_STEP_NUM_TASKS", "SLURM_NTASKS", "SLURM_NPROCS",
@@ -84,7 +88,8 @@ static const char *const sizes[] = {
 static const char *const ranks[] = {
     "OMPI_COMM_WORLD_RANK", "PMI_RANK", "MV2_COMM_WORLD_RANK", "JSM_NAMESPACE_RANK", "PALS_RANKID", "PMIX_RANK",
 };
-/* One of these is set in the steps of srun, and not in the script of sbatch, where SLURM_PROCID is 0. */
+/* One of these is set in the steps of srun, and not in the script of sbatch, where
+ * SLURM_PROCID is 0. */
 static const char *const slurm_step[] = {"SLURM_STEP_ID", "SLURM_STEPID", "SLURM_STEP_NUM_TASKS"};
 
 /* The source of variables, and where errors go. */
@@ -166,8 +171,8 @@ static int read_fields(const struct environment *env, const struct field *fields
 	return RS_OK;
 }
 
-/* Returns the entry of node `node` in Slurm's list "2(x3),1" (two tasks on each of three nodes, then one); 0 if the
- * list is malformed or too short. */
+/* Returns the entry of node `node` in Slurm's list "2(x3),1" (two tasks on each of three
+ * nodes, then one); 0 if the list is malformed or too short. */
 static int tasks_on_node(const char *list, int node)
 {
 	while (*list >= '1' && *list <= '9') {
@@ -191,8 +196,9 @@ static int tasks_on_node(const char *list, int node)
 	return 0;
 }
 
-/* Returns the position of this node in Slurm's lists. That is node_rank, except in a step over several components of a
- * heterogeneous job, where the lists are sorted by the names of nodes, and node_rank is not. */
+/* Returns the position of this node in Slurm's lists. That is node_rank, except in a step
+ * over several components of a heterogeneous job, where the lists are sorted by the names
+ * of nodes, and node_rank is not. */
 static int place_in_lists(const struct environment *env, int node_rank)
 {
 	const char *nodes = look_up(env, "SLURM_STEP_NODELIST"), *name = look_up(env, "SLURMD_NODENAME");
@@ -230,7 +236,8 @@ static int read_tasks_per_node(const struct environment *env, const struct launc
 	return rc;
 }
 
-/* Two values: the first must be below the second, or at most equal to it. -1 where unknown. */
+/* Two values: the first must be below the second, or at most equal to it. -1 where
+ * unknown. */
 struct order {
 	const char *name;
 	int value;
@@ -253,7 +260,8 @@ static int check_order(const struct environment *env, const struct order *orders
 	return RS_OK;
 }
 
-/* Derives node numbers from the ranks, if ranks are assigned node by node in equal parts. */
+/* Derives node numbers from the ranks, if ranks are assigned node by node in equal
+ * parts. */
 static int derive_nodes(const struct environment *env, const struct launcher *l, struct rs_launch *ret)
 {
 	int local = ret->local_world_size;
@@ -312,7 +320,8 @@ static int read_launcher(const struct environment *env, const struct launcher *l
 	return derive_nodes(env, l, ret);
 }
 
-/* Returns the first variable that says that a launcher has started several processes, or may have; NULL: none. */
+/* Returns the first variable that says that a launcher has started several processes, or
+ * may have; NULL: none. */
 static const char *find_others(const struct environment *env)
 {
 	for (size_t i = 0; i < COUNT(sizes); i++) {
@@ -321,7 +330,8 @@ static const char *find_others(const struct environment *env)
 		if (size && strcmp(size, "1") != 0)
 			return sizes[i];
 	}
-	/* a process that is alone may have a rank too, but then the launcher says that it is */
+	/* a process that is alone may have a rank too, but then the launcher says that it
+	 * is */
 	return FIRST_SET(env, sizes) ? NULL : FIRST_SET(env, ranks);
 }
 

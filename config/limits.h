@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Limits that the configuration, the protocol and the cores have in common, and the form of names. */
+/* Limits that the configuration, the protocol and the cores have in common, and the form
+ * of names. */
 #ifndef RS_CONFIG_LIMITS_H
 #define RS_CONFIG_LIMITS_H
 
@@ -30,7 +31,8 @@ static inline bool rs_name_char(char c)
 	       c == '-';
 }
 
-/* Returns whether this is the name of a job or reducer: 1 to RS_NAME_MAX - 1 of those characters. */
+/* Returns whether this is the name of a job or reducer: 1 to RS_NAME_MAX - 1 of those
+ * characters. */
 static inline bool rs_name_valid(const char *name)
 {
 	size_t n = 0;

@@ -61,8 +61,8 @@ static int read_number(const struct reading *r, const char **at, unsigned long *
 
 static int expand(struct reading *r, const char *at, const char *end, char *name, size_t len);
 
-/* Adds the names whose next part is a number of the range "01-03" or "7" at *at, and moves *at behind that. `rest` is
- * what follows the bracket. */
+/* Adds the names whose next part is a number of the range "01-03" or "7" at *at, and
+ * moves *at behind that. `rest` is what follows the bracket. */
 static int expand_range(struct reading *r, const char **at, const char *rest, const char *end, char *name, size_t len)
 {
 	const char *from = *at;
@@ -87,8 +87,8 @@ static int expand_range(struct reading *r, const char **at, const char *rest, co
 	return rc;
 }
 
-/* Adds the names that begin with the first len bytes of name; `at` to `end` is the part of an item that follows. Each
- * bracket makes the name longer, so the recursion ends. */
+/* Adds the names that begin with the first len bytes of name; `at` to `end` is the part
+ * of an item that follows. Each bracket makes the name longer, so the recursion ends. */
 static int expand(struct reading *r, const char *at, const char *end, char *name, size_t len)
 {
 	const char *close;

@@ -24,7 +24,8 @@ static bool is_plain(const char *text)
 	return true;
 }
 
-/* Writes text in quotes. Characters above ASCII are escaped too, since YAML takes some of them for the end of a line.
+/* Writes text in quotes. Characters above ASCII are escaped too, since YAML takes some of
+ * them for the end of a line.
  */
 static void print_quoted(const char *text, FILE *out)
 {
@@ -74,7 +75,8 @@ static void print_owner_name(const struct rs_config *cfg, unsigned reducer, FILE
 	fputc('\n', out);
 }
 
-/* Writes the shards of one reducer as lines `"0-3,8": r0`, in several lines since YAML accepts no key above 1 KiB. */
+/* Writes the shards of one reducer as lines `"0-3,8": r0`, in several lines since YAML
+ * accepts no key above 1 KiB. */
 static void print_owner(const struct rs_config *cfg, unsigned reducer, FILE *out)
 {
 	enum { WIDTH = 72 };

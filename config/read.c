@@ -31,8 +31,8 @@ static int read_all(int fd, const char *file, char *buf, size_t size, size_t *re
 	return RS_OK;
 }
 
-/* Refuses a named pipe, which may never get a writer. The pipes of a shell, as in /dev/stdin and <(command), have no
- * name and are good. */
+/* Refuses a named pipe, which may never get a writer. The pipes of a shell, as in
+ * /dev/stdin and <(command), have no name and are good. */
 static int check_kind(int fd, const char *file, struct rs_err *e)
 {
 	char link[32], target[8];

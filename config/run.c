@@ -9,7 +9,8 @@
 #include <unistd.h>
 #include <xxhash.h>
 
-/* Characters of a run in the name of a job. "-", 8 digits, and the "@" and 16 digits of a group follow. */
+/* Characters of a run in the name of a job. "-", 8 digits, and the "@" and 16 digits of a
+ * group follow. */
 enum { RUN_NAME_MAX = RS_NAME_MAX - 1 - 9 - 17 };
 
 /* The source of variables, and the run that is made. */
@@ -70,8 +71,8 @@ static bool run_store(const struct run *r, const char *launcher, const char *id,
 	return true;
 }
 
-/* Returns the master's address. One that means this machine is replaced by its name: rank 0 may know itself as
- * localhost, where others know it by its name. */
+/* Returns the master's address. One that means this machine is replaced by its name: rank
+ * 0 may know itself as localhost, where others know it by its name. */
 static const char *run_master(const struct run *r)
 {
 	const char *master = run_look_up(r, "MASTER_ADDR");
@@ -167,7 +168,8 @@ void rs_run_namespace(char *ret, size_t size, const char *file, rs_getenv_fn get
 void rs_run_detect(char ret[static RS_RUN_MAX], const struct rs_launch *launch, const struct rs_run_place *place,
 		   rs_getenv_fn get, void *ctx)
 {
-	/* `source`: of rs_launch. Without a launcher all of them count, since a program may have set the ranks itself.
+	/* `source`: of rs_launch. Without a launcher all of them count, since a program
+	 * may have set the ranks itself.
 	 */
 	static const struct {
 		const char *source;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The table of all configuration keys. The parser, `reductionctl print` and the reference are made from it. */
+/* The table of all configuration keys. The parser, `reductionctl print` and the reference
+ * are made from it. */
 #ifndef RS_CONFIG_SCHEMA_H
 #define RS_CONFIG_SCHEMA_H
 
@@ -61,14 +62,15 @@ extern const unsigned schema_sections_n;
 const struct schema_section *schema_find_section(const char *name);
 const struct schema_key *schema_find(const char *section, const char *key);
 
-/* Returns how many letters must be inserted, removed or changed to turn a into b; UINT_MAX if one has more than 64
- * bytes. */
+/* Returns how many letters must be inserted, removed or changed to turn a into b;
+ * UINT_MAX if one has more than 64 bytes. */
 unsigned schema_distance(const char *a, const char *b);
 
 /* Returns whether `found` may be a misspelling of `known`, which is `distance` away. */
 bool schema_is_near(const char *found, const char *known, unsigned distance);
 
-/* Writes advice about an unknown key (or, with section NULL, an unknown section): the nearest one, or all of them. */
+/* Writes advice about an unknown key (or, with section NULL, an unknown section): the
+ * nearest one, or all of them. */
 void schema_advise(const char *section, const char *found, char *buf, size_t size);
 
 #endif

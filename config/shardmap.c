@@ -10,7 +10,8 @@
 
 enum { SHARDS_LEAST = 64, SHARDS_EACH = 16 };
 
-/* A reducer's part while shards are assigned. Weights are in millionths, so all arithmetic is exact. */
+/* A reducer's part while shards are assigned. Weights are in millionths, so all
+ * arithmetic is exact. */
 struct share {
 	uint64_t weight;
 	unsigned shards;
@@ -72,8 +73,8 @@ static void apportion(struct share *share, unsigned n, unsigned shards)
 	}
 }
 
-/* Chooses owners by smooth weighted round-robin: after all shards each reducer was chosen exactly as often as it has
- * shards. */
+/* Chooses owners by smooth weighted round-robin: after all shards each reducer was chosen
+ * exactly as often as it has shards. */
 static void interleave(uint16_t *owner, unsigned shards, struct share *share, unsigned n)
 {
 	for (unsigned i = 0; i < n; i++)
@@ -118,7 +119,8 @@ int shardmap_interleave(uint16_t *owner, unsigned shards, const unsigned *counts
 	return RS_OK;
 }
 
-/* Reads a number of at most nine digits, which is enough to report that it is too large. */
+/* Reads a number of at most nine digits, which is enough to report that it is too
+ * large. */
 static bool scan_shard(const char **text, unsigned *ret)
 {
 	unsigned v = 0, digits = 0;
@@ -132,7 +134,8 @@ static bool scan_shard(const char **text, unsigned *ret)
 	return digits > 0;
 }
 
-/* Reads "7" or "0-15" and the comma after it, if any. 1 for a range, 0 at the end, -1 for anything else. */
+/* Reads "7" or "0-15" and the comma after it, if any. 1 for a range, 0 at the end, -1 for
+ * anything else. */
 static int scan_range(const char **text, unsigned *ret_first, unsigned *ret_last)
 {
 	if (**text == '\0')

@@ -7,20 +7,23 @@
 #include "config/config.h"
 #include "config/ydoc.h"
 
-/* Returns the number of shards if the file does not give it. With equal weights: the smallest number from 64 on that
- * gives each lane of each reducer the same share (each reducer, if lanes differ or are very many). With different
- * weights: at least 16 for each reducer, so that shares come near the weights. */
+/* Returns the number of shards if the file does not give it. With equal weights: the
+ * smallest number from 64 on that gives each lane of each reducer the same share (each
+ * reducer, if lanes differ or are very many). With different weights: at least 16 for
+ * each reducer, so that shares come near the weights. */
 unsigned shardmap_default_shards(const struct rs_reducer *reducers, unsigned n);
 
-/* Fills owner[0..shards) so that each of n reducers gets its share by weight, at least one, and consecutive shards
- * belong to different reducers where possible. The result is the same on every machine. Requires n <= shards; RS_ENOMEM
- * is the only error. */
+/* Fills owner[0..shards) so that each of n reducers gets its share by weight, at least
+ * one, and consecutive shards belong to different reducers where possible. The result is
+ * the same on every machine. Requires n <= shards; RS_ENOMEM is the only error. */
 int shardmap_deal(uint16_t *owner, unsigned shards, const struct rs_reducer *reducers, unsigned n, struct rs_err *e);
 
-/* Fills owner[0..shards) so that reducer i gets counts[i] shards, whose sum is `shards`, in the same order as above. */
+/* Fills owner[0..shards) so that reducer i gets counts[i] shards, whose sum is `shards`,
+ * in the same order as above. */
 int shardmap_interleave(uint16_t *owner, unsigned shards, const unsigned *counts, unsigned n, struct rs_err *e);
 
-/* Fills cfg->sharding from the file's map. If cfg->sharding.shards is 0, the number of shards is that of the map. */
+/* Fills cfg->sharding from the file's map. If cfg->sharding.shards is 0, the number of
+ * shards is that of the map. */
 int shardmap_read(struct rs_config *cfg, const struct ydoc *doc, const struct ydoc_node *map, struct rs_err *e);
 
 #endif

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The files of security.tls: as a context, and as text for gRPC, which does not use the contexts of common/tls.h. */
+/* The files of security.tls: as a context, and as text for gRPC, which does not use the
+ * contexts of common/tls.h. */
 #ifndef RS_CONFIG_TLS_TEXTS_H
 #define RS_CONFIG_TLS_TEXTS_H
 
@@ -13,14 +14,15 @@ enum rs_tls_side {
 			   certificate */
 };
 
-/* Reads the files that this side needs; the other fields of *ret are NULL, and all are if TLS is off. Errors: those of
- * tls_texts_load. */
+/* Reads the files that this side needs; the other fields of *ret are NULL, and all are if
+ * TLS is off. Errors: those of tls_texts_load. */
 int rs_config_tls_texts(struct tls_texts *ret, enum rs_tls_side side, const struct rs_config *cfg, struct rs_err *e);
 
 /* Returns the files of security.tls; they point into cfg. */
 struct tls_files rs_config_tls_files(const struct rs_config *cfg);
 
-/* Makes the context of a side, for TCP; TLS is not off. Release it with SSL_CTX_free. Errors: those of tls_reducer. */
+/* Makes the context of a side, for TCP; TLS is not off. Release it with SSL_CTX_free.
+ * Errors: those of tls_reducer. */
 int rs_config_tls_context(SSL_CTX **ret, enum rs_tls_side side, const struct rs_config *cfg, struct rs_err *e);
 
 #endif

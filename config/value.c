@@ -42,8 +42,8 @@ static bool is_digit(char c)
 	return c >= '0' && c <= '9';
 }
 
-/* Reads digits at *text and moves *text past them. False without a digit, above UINT64_MAX, and with a zero before
- * other digits: YAML 1.1 and C take "010" for 8. */
+/* Reads digits at *text and moves *text past them. False without a digit, above
+ * UINT64_MAX, and with a zero before other digits: YAML 1.1 and C take "010" for 8. */
 static bool scan_digits(const char **text, uint64_t *ret)
 {
 	const char *s = *text;
@@ -59,8 +59,9 @@ static bool scan_digits(const char **text, uint64_t *ret)
 	return true;
 }
 
-/* Reads a decimal number at *text, its part after the point in millionths, and moves *text past it. strtod is not used,
- * since its decimal point depends on the locale of the process. */
+/* Reads a decimal number at *text, its part after the point in millionths, and moves
+ * *text past it. strtod is not used, since its decimal point depends on the locale of the
+ * process. */
 static bool scan_decimal(const char **text, uint64_t *ret_whole, uint64_t *ret_part)
 {
 	uint64_t part = 0;
@@ -80,8 +81,8 @@ static bool scan_decimal(const char **text, uint64_t *ret_whole, uint64_t *ret_p
 	return true;
 }
 
-/* Returns the factor of a unit, 0 if there is none of this name. Case does not matter, except that b is bits and B is
- * bytes where both could be meant. */
+/* Returns the factor of a unit, 0 if there is none of this name. Case does not matter,
+ * except that b is bits and B is bytes where both could be meant. */
 static uint64_t find_unit(const char *text, const struct unit *units, size_t n)
 {
 	for (size_t i = 0; i < n; i++) {
@@ -93,7 +94,8 @@ static uint64_t find_unit(const char *text, const struct unit *units, size_t n)
 	return 0;
 }
 
-/* Reads a number and one of the units, optionally with a blank between them. The value must be whole. */
+/* Reads a number and one of the units, optionally with a blank between them. The value
+ * must be whole. */
 static bool scan_with_unit(const char *text, const struct unit *units, size_t n, const struct unit *more, size_t more_n,
 			   uint64_t *ret)
 {
@@ -182,7 +184,8 @@ static bool is_host_char(char c)
 	return rs_name_char(c) || c == ':' || c == '%';
 }
 
-/* Further characters in a pattern of names. Commas are not among them: they separate names. */
+/* Further characters in a pattern of names. Commas are not among them: they separate
+ * names. */
 static bool is_glob_char(char c)
 {
 	return rs_name_char(c) || c == '*' || c == '?' || c == '@' || c == ' ';
@@ -217,7 +220,8 @@ static bool parse_path(const struct schema_key *key, const char *text, char *fie
 	return true;
 }
 
-/* Checks a host: a name, an IPv4 address, or an IPv6 address in brackets that may have a %zone. */
+/* Checks a host: a name, an IPv4 address, or an IPv6 address in brackets that may have a
+ * %zone. */
 static bool is_host(const char *host, size_t n)
 {
 	char text[HOST_MAX + 1], *zone;
@@ -273,7 +277,8 @@ static bool parse_address(const struct schema_key *key, const char *text, char *
 	return true;
 }
 
-/* gRPC takes this text as a URI, so the path has no characters that mean something there. */
+/* gRPC takes this text as a URI, so the path has no characters that mean something
+ * there. */
 static bool parse_unix(const struct schema_key *key, const char *text, char *field)
 {
 	const char *path = text + VALUE_UNIX_LEN;

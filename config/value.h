@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Values of single keys: conversion between the text of a file and the field of the struct. */
+/* Values of single keys: conversion between the text of a file and the field of the
+ * struct. */
 #ifndef RS_CONFIG_VALUE_H
 #define RS_CONFIG_VALUE_H
 
@@ -7,7 +8,8 @@
 
 enum { VALUE_TEXT_MAX = 4096 }; /* most bytes that value_format needs, terminator included */
 
-/* Stores text in the key's field of the struct at base. False, with nothing stored: it is not a valid value. */
+/* Stores text in the key's field of the struct at base. False, with nothing stored: it is
+ * not a valid value. */
 bool value_parse(const struct schema_key *key, const char *text, void *base);
 
 /* Writes the field as text that value_parse accepts; strings without YAML's quotes. */
@@ -16,7 +18,8 @@ void value_format(const struct schema_key *key, const void *base, char *buf, siz
 /* Writes which values the key accepts, such as "a number from 1 to 64". */
 void value_expected(const struct schema_key *key, char *buf, size_t size);
 
-/* Writes the same in few words for the reference, which explains names and units once: "1 to 64". */
+/* Writes the same in few words for the reference, which explains names and units once: "1
+ * to 64". */
 void value_takes(const struct schema_key *key, char *buf, size_t size);
 
 /* Writes bytes with the largest unit that leaves no remainder: 65536 -> "64KiB". */

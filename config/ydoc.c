@@ -8,8 +8,9 @@
 #include <string.h>
 #include <yaml.h>
 
-/* The tree under construction. Invariant: open[0..depth) are the lists and mappings not yet closed, outermost first;
- * last[i] is the last child of open[i], NULL while it has none. */
+/* The tree under construction. Invariant: open[0..depth) are the lists and mappings not
+ * yet closed, outermost first; last[i] is the last child of open[i], NULL while it has
+ * none. */
 struct builder {
 	struct ydoc *doc;
 	const char *format; /* "YAML" or "JSON" */
@@ -66,7 +67,8 @@ static int fail_mark(struct builder *b, const yaml_mark_t *mark, const char *wha
 	return fail_at(b, mark->line + 1, mark->column + 1, what);
 }
 
-/* Returns line and column of a byte; libyaml gives only the offset of bytes that it cannot decode. */
+/* Returns line and column of a byte; libyaml gives only the offset of bytes that it
+ * cannot decode. */
 static void locate(const char *text, size_t offset, size_t *ret_line, size_t *ret_column)
 {
 	*ret_line = 1;
@@ -107,7 +109,8 @@ static bool is_nothing(const char *text)
 	       strcmp(text, "NULL") == 0;
 }
 
-/* Appends a node to the innermost open list or mapping. NULL, with the error stored, if there is no memory. */
+/* Appends a node to the innermost open list or mapping. NULL, with the error stored, if
+ * there is no memory. */
 static struct ydoc_node *add_node(struct builder *b, enum ydoc_kind kind, const yaml_mark_t *mark, const char *text)
 {
 	struct ydoc_node *n = calloc(1, sizeof *n);
@@ -214,7 +217,8 @@ static int run_parser(struct builder *b, yaml_parser_t *p, const char *text, siz
 	return rc;
 }
 
-/* True if a line break that YAML knows ends right before text[i]: LF, CR, NEL, LS or PS. */
+/* True if a line break that YAML knows ends right before text[i]: LF, CR, NEL, LS or
+ * PS. */
 static bool starts_line(const unsigned char *text, size_t i)
 {
 	return i == 0 || text[i - 1] == '\n' || text[i - 1] == '\r' ||
@@ -222,8 +226,8 @@ static bool starts_line(const unsigned char *text, size_t i)
 	       (i >= 3 && text[i - 3] == 0xe2 && text[i - 2] == 0x80 && (text[i - 1] | 1) == 0xa9);
 }
 
-/* Refuses directives: libyaml compares each tag directive with all before it, so a file full of them would occupy it
- * for minutes. */
+/* Refuses directives: libyaml compares each tag directive with all before it, so a file
+ * full of them would occupy it for minutes. */
 static int refuse_directives(struct builder *b, const char *text, size_t len)
 {
 	size_t line, column;

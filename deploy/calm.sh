@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # calm.sh WORD COMMAND [ARGUMENT...]
 # Runs the command and shows a line every 2 seconds of what it prints on standard output: "  WORD: LINE (n lines, s)".
-# Standard error is passed on. If the command fails, its last 30 lines are shown. The exit status is the command's.
+# Standard error is passed on. If the command fails, its last 30 lines are shown. The exit
+# status is the command's.
 set -u
 word=$1
 shift

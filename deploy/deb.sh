@@ -1,8 +1,9 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# deb.sh FOLDER: builds the Debian packages into FOLDER, from a copy of the tree with deploy/debian as its debian/. The
-# copy has the files that git knows, as they are now; without git all files but those of builds.
-# DEBFULLNAME and DEBEMAIL name the maintainer, as for Debian's own tools; without them it is who made the last commit.
+# deb.sh FOLDER: builds the Debian packages into FOLDER, from a copy of the tree with
+# deploy/debian as its debian/. The copy has the files that git knows, as they are now;
+# without git all files but those of builds. DEBFULLNAME and DEBEMAIL name the maintainer,
+# as for Debian's own tools; without them it is who made the last commit.
 set -eu
 cd "$(dirname "$0")/.."
 out=$(mkdir -p "$1" && cd "$1" && pwd)

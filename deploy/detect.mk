@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-# Finds compilers and libraries, each probe once in a run of make. The Makefile includes this file only if the goals
-# need a compiler. Sets CC_VERSION, HARDEN_OPTIONS, own_fortify, target_x86, PKG_CFLAGS and PKG_LIBS, CHECK_LIBS, and GRPC (on or
-# off) with _CFLAGS and _LIBS, HTTP and ZLIB the same, libuv_static, gloo_found, mpis; prints what is on and off.
+# Finds compilers and libraries, each probe once in a run of make. The Makefile includes
+# this file only if the goals need a compiler. Sets CC_VERSION, HARDEN_OPTIONS,
+# own_fortify, target_x86, PKG_CFLAGS and PKG_LIBS, CHECK_LIBS, and GRPC (on or off) with
+# _CFLAGS and _LIBS, HTTP and ZLIB the same, libuv_static, gloo_found, mpis; prints what
+# is on and off.
 probe = $(shell deploy/probe.sh $(1))
 
 # package of Debian for each program and each pkg-config name
@@ -35,7 +37,8 @@ CHECK_LIBS := $(shell $(PKG_CONFIG) --libs check 2>/dev/null)
 CC_VERSION     := $(shell $(CC) -dumpfullversion -dumpversion 2>/dev/null)
 target_x86     := $(filter x86_64%,$(shell $(CC) -dumpmachine 2>/dev/null))
 HARDEN_OPTIONS := $(foreach f,-fstack-clash-protection -fcf-protection,$(if $(call probe,option '$(CC)' $(f)),$(f)))
-# The compiler or the user's flags define _FORTIFY_SOURCE already, perhaps with a higher level.
+# The compiler or the user's flags define _FORTIFY_SOURCE already, perhaps with a higher
+# level.
 own_fortify    := $(call probe,macro '$(CC) $(CPPFLAGS) $(CFLAGS)' _FORTIFY_SOURCE)
 
 # optional: for libreduction-grpc.so. Its own list of libraries is for linking statically.
@@ -48,8 +51,9 @@ GRPC_CFLAGS := $(shell $(PKG_CONFIG) --cflags-only-I grpc)
 GRPC_LIBS   := $(shell $(PKG_CONFIG) --libs-only-L grpc) -lgrpc -lgpr
 endif
 
-# optional: a static libuv for the shared libraries. Debian's is compiled for programs, so its references to some variables of
-# the C library have to lead elsewhere. UV_STATIC=off, for packages: they use the shared libuv.
+# optional: a static libuv for the shared libraries. Debian's is compiled for programs, so
+# its references to some variables of the C library have to lead elsewhere. UV_STATIC=off,
+# for packages: they use the shared libuv.
 UV_STATIC ?= probe
 ifneq ($(UV_STATIC),off)
 libuv_wrap    := environ in6addr_any stderr
@@ -77,7 +81,8 @@ ZLIB_CFLAGS := $(shell $(PKG_CONFIG) --cflags zlib)
 ZLIB_LIBS   := $(shell $(PKG_CONFIG) --libs zlib)
 endif
 
-# optional: the peers of the benchmarks. An MPI may be installed without its headers (Debian's mpich without libmpich-dev).
+# optional: the peers of the benchmarks. An MPI may be installed without its headers
+# (Debian's mpich without libmpich-dev).
 gloo_found := $(call probe,header c++ '$(CXX) -std=c++17' gloo/allreduce.h -lgloo)
 mpis       := $(foreach m,openmpi mpich,$(if $(call probe,header c mpicc.$(m) mpi.h),$(m)))
 

@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # folders.sh make LIST FOLDER...   makes the folders, and appends to LIST the ones that did not exist, parents first
 # folders.sh remove LIST           removes those folders again, as far as they are empty, and LIST with its own folder
-# 'make install' and 'make uninstall' use it, so that no empty folder of ours stays behind.
+# 'make install' and 'make uninstall' use it, so that no empty folder of ours stays
+# behind.
 set -eu
 
 make_folder() { # with its parents

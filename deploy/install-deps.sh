@@ -1,6 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Installs the Debian packages that are missing for what the arguments name; does nothing when all are there.
+# Installs the Debian packages that are missing for what the arguments name; does nothing
+# when all are there.
 set -eu
 
 usage() {

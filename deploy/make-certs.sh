@@ -1,6 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Makes a certificate authority and certificates for reducers and workers, for tests and for small installations.
+# Makes a certificate authority and certificates for reducers and workers, for tests and
+# for small installations.
 set -eu
 
 usage() {

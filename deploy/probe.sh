@@ -1,7 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Prints "yes" if this machine has something that the build can use, else nothing. Exit status 0 in both cases, 2 for
-# wrong usage. Each probe tries the thing itself: it compiles, links or runs it. deploy/detect.mk calls it.
+# Prints "yes" if this machine has something that the build can use, else nothing. Exit
+# status 0 in both cases, 2 for wrong usage. Each probe tries the thing itself: it
+# compiles, links or runs it. deploy/detect.mk calls it.
 set -u
 
 usage() {

@@ -175,8 +175,9 @@ static void unpack_free(void *failed, void *p)
 	free(p);
 }
 
-/* Decodes a message. Returns NULL with an error if it cannot be decoded or if memory runs out: protobuf-c does not say
- * which. The caller frees the message with protobuf-c's function of its type. */
+/* Decodes a message. Returns NULL with an error if it cannot be decoded or if memory runs
+ * out: protobuf-c does not say which. The caller frees the message with protobuf-c's
+ * function of its type. */
 static void *unpack(const ProtobufCMessageDescriptor *type, const char *what, const uint8_t *in, uint32_t len,
 		    struct rs_err *e)
 {
@@ -191,8 +192,8 @@ static void *unpack(const ProtobufCMessageDescriptor *type, const char *what, co
 	return m;
 }
 
-/* Copies a name from the network. A name with control characters is refused, since it could forge lines in a log or on
- * a terminal. */
+/* Copies a name from the network. A name with control characters is refused, since it
+ * could forge lines in a log or on a terminal. */
 static int take_word(char *to, size_t size, const char *from, const char *what, struct rs_err *e)
 {
 	size_t len = strlen(from);
@@ -209,8 +210,8 @@ static int take_word(char *to, size_t size, const char *from, const char *what, 
 
 _Static_assert((int)AUTH_NONCE == (int)AUTH_MAC, "take_bytes takes both");
 
-/* Copies a nonce or a proof, which have the same length. *ret_there is set to whether there is one; if ret_there is
- * NULL, there must be one. */
+/* Copies a nonce or a proof, which have the same length. *ret_there is set to whether
+ * there is one; if ret_there is NULL, there must be one. */
 static int take_bytes(uint8_t *to, const ProtobufCBinaryData *from, bool *ret_there, const char *what, struct rs_err *e)
 {
 	bool there = from->len > 0;
@@ -224,8 +225,8 @@ static int take_bytes(uint8_t *to, const ProtobufCBinaryData *from, bool *ret_th
 	return RS_OK;
 }
 
-/* Copies a sentence from the network: cut to size, control characters replaced by '?'. An empty one is replaced, since
- * users see it. */
+/* Copies a sentence from the network: cut to size, control characters replaced by '?'. An
+ * empty one is replaced, since users see it. */
 static void take_sentence(char *to, size_t size, const char *from)
 {
 	snprintf(to, size, "%s", *from ? from : "the peer gave no reason");

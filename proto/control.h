@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Control payloads as plain structs: packing and unpacking of reduction.proto for both ends. Strings from the network
- * are cut to the size of their buffers, so nothing is longer than its buffer. Any thread. */
+/* Control payloads as plain structs: packing and unpacking of reduction.proto for both
+ * ends. Strings from the network are cut to the size of their buffers, so nothing is
+ * longer than its buffer. Any thread. */
 #ifndef RS_PROTO_CONTROL_H
 #define RS_PROTO_CONTROL_H
 
@@ -61,7 +62,8 @@ struct control_welcome {
 	uint64_t features;
 };
 
-/* START; the fields are those of Start in reduction.proto. Both are 0 if the frame is empty. */
+/* START; the fields are those of Start in reduction.proto. Both are 0 if the frame is
+ * empty. */
 struct control_start {
 	uint64_t features;
 	uint64_t start; /* incarnation of rank 0 */
@@ -82,7 +84,8 @@ struct control_waiting {
 	char refused[CONTROL_MESSAGE]; /* why a rank was refused; "": none was */
 };
 
-/* The ranks for which an operation waits on a reducer. Invariant: missing_n <= missing_all. */
+/* The ranks for which an operation waits on a reducer. Invariant: missing_n <=
+ * missing_all. */
 struct control_late {
 	uint64_t seq;
 	uint32_t waited_ms;
@@ -91,7 +94,8 @@ struct control_late {
 	char label[CONTROL_LABEL];         /* of the first of them */
 };
 
-/* The view: which reducers are lost; see proto/README.md. Invariant: lost <= n, and lives[i] <= CONTROL_LIFE_MAX. */
+/* The view: which reducers are lost; see proto/README.md. Invariant: lost <= n, and
+ * lives[i] <= CONTROL_LIFE_MAX. */
 struct control_view {
 	unsigned n;                       /* reducers, 1 .. CONTROL_REDUCERS */
 	uint32_t lives[CONTROL_REDUCERS]; /* one more at each death and at each return; odd: the reducer is dead */
@@ -117,9 +121,9 @@ uint32_t control_pack_late(uint8_t *out, const struct control_late *l);
 uint32_t control_pack_abort(uint8_t *out, const struct rs_err *why, const struct rs_cause *cause);
 uint32_t control_pack_view(uint8_t *out, const struct control_view *v);
 
-/* Each unpacks len bytes. Errors: RS_ENOMEM; RS_EPROTO if the bytes are not such a message, a nonce or a proof has the
- * wrong length, or (Hello) a string is too long for its buffer or holds control characters. Values are not checked
- * against the job. */
+/* Each unpacks len bytes. Errors: RS_ENOMEM; RS_EPROTO if the bytes are not such a
+ * message, a nonce or a proof has the wrong length, or (Hello) a string is too long for
+ * its buffer or holds control characters. Values are not checked against the job. */
 int control_unpack_hello(const uint8_t *in, uint32_t len, struct control_hello *ret, struct rs_err *e);
 int control_unpack_challenge(const uint8_t *in, uint32_t len, uint8_t ret_nonce[AUTH_NONCE], struct rs_err *e);
 int control_unpack_proof(const uint8_t *in, uint32_t len, uint8_t ret_mac[AUTH_MAC], struct rs_err *e);
@@ -130,26 +134,29 @@ int control_unpack_refused(const uint8_t *in, uint32_t len, struct control_refus
 int control_unpack_waiting(const uint8_t *in, uint32_t len, struct control_waiting *ret, struct rs_err *e);
 /* RS_EPROTO also if no rank is missing. */
 int control_unpack_late(const uint8_t *in, uint32_t len, struct control_late *ret, struct rs_err *e);
-/* Puts the abort's code and sentence into *ret, and its cause into *ret_cause; an unknown code becomes RS_EPROTO. */
+/* Puts the abort's code and sentence into *ret, and its cause into *ret_cause; an unknown
+ * code becomes RS_EPROTO. */
 int control_unpack_abort(const uint8_t *in, uint32_t len, struct rs_err *ret, struct rs_cause *ret_cause,
 			 struct rs_err *e);
 
-/* RS_EPROTO also if there are no reducers or too many, or a life is too large. A peer of release 0.1 sends no cause; of
- * its sentence "rank N (NAME) was lost: ..." the cause is then read. So does control_unpack_abort. */
+/* RS_EPROTO also if there are no reducers or too many, or a life is too large. A peer of
+ * release 0.1 sends no cause; of its sentence "rank N (NAME) was lost: ..." the cause is
+ * then read. So does control_unpack_abort. */
 int control_unpack_view(const uint8_t *in, uint32_t len, struct control_view *ret, struct rs_err *e);
 
-/* Merges: takes the larger value of each life into *to, which has as many reducers, and with it the reason. Returns
- * whether *to changed. */
+/* Merges: takes the larger value of each life into *to, which has as many reducers, and
+ * with it the reason. Returns whether *to changed. */
 bool control_view_merge(struct control_view *to, const struct control_view *from);
-/* Returns the generation number of a view, the sum of all lives. If one of two views was merged into the other, their
- * numbers are equal exactly when the views are. */
+/* Returns the generation number of a view, the sum of all lives. If one of two views was
+ * merged into the other, their numbers are equal exactly when the views are. */
 uint64_t control_view_number(const struct control_view *v);
 
-/* Returns whether a control frame's payload has its checksum; true if the frame carries no checksum. */
+/* Returns whether a control frame's payload has its checksum; true if the frame carries
+ * no checksum. */
 bool control_intact(const struct frame *f, const void *payload);
 
-/* Writes a whole control frame (header and payload, with its checksum) into out, and returns its length, FRAME_HEADER +
- * len bytes. */
+/* Writes a whole control frame (header and payload, with its checksum) into out, and
+ * returns its length, FRAME_HEADER + len bytes. */
 uint32_t control_frame(uint8_t *out, unsigned type, uint32_t generation, uint64_t ack, const uint8_t *payload,
 		       uint32_t len);
 

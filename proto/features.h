@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Features: what a release can do that an older one cannot. HELLO and WELCOME announce them, and a job uses those that
- * all of its ranks and reducers have ("Features" in proto/README.md). A number, once given, is never given again. */
+/* Features: what a release can do that an older one cannot. HELLO and WELCOME announce
+ * them, and a job uses those that all of its ranks and reducers have ("Features" in
+ * proto/README.md). A number, once given, is never given again. */
 #ifndef RS_PROTO_FEATURES_H
 #define RS_PROTO_FEATURES_H
 
@@ -13,7 +14,8 @@
 
 #define FEATURES_ALL (FEATURE_START | FEATURE_PROBE) /* what this release has */
 
-/* Writes the names of a set into buf, "start, ..."; of features that this release does not know, "feature N". */
+/* Writes the names of a set into buf, "start, ..."; of features that this release does
+ * not know, "feature N". */
 const char *features_text(char *buf, size_t size, uint64_t set);
 
 #endif

@@ -85,7 +85,8 @@ void frame_encode(const struct frame *f, uint8_t out[FRAME_HEADER])
 	put32(out + AT_HEADER_SUM, frame_checksum(out, AT_HEADER_SUM));
 }
 
-/* Reads the description of the operation. A broadcast has no group: the root's rank + 1 has its place; 0: not known. */
+/* Reads the description of the operation. A broadcast has no group: the root's rank + 1
+ * has its place; 0: not known. */
 static struct operation frame_operation(const uint8_t in[FRAME_HEADER])
 {
 	struct operation o = {

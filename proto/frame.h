@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The binary frame: a fixed 64-byte little-endian header, then payload_len bytes. proto/README.md is the specification;
- * this is the only implementation, used by both ends. Pure functions, any thread. */
+/* The binary frame: a fixed 64-byte little-endian header, then payload_len bytes.
+ * proto/README.md is the specification; this is the only implementation, used by both
+ * ends. Pure functions, any thread. */
 #ifndef RS_PROTO_FRAME_H
 #define RS_PROTO_FRAME_H
 
@@ -11,7 +12,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* The highest number of an operation. No rank counts so far, and one more can still be acknowledged. */
+/* The highest number of an operation. No rank counts so far, and one more can still be
+ * acknowledged. */
 #define FRAME_SEQ_MAX ((uint64_t)INT64_MAX)
 
 enum {
@@ -58,8 +60,8 @@ enum frame_flags {
 	FRAME_FLAGS_ALL = 7,
 };
 
-/* A header in host byte order. Fields that a type does not use are 0. Invariant after frame_decode: type, flags,
- * of.priority and payload_len are in range. */
+/* A header in host byte order. Fields that a type does not use are 0. Invariant after
+ * frame_decode: type, flags, of.priority and payload_len are in range. */
 struct frame {
 	struct operation of;  /* priority: 0 .. FRAME_PRIORITIES - 1; DATA and RESULT of a higher one go first */
 	uint8_t type;         /* enum frame_type */
@@ -75,33 +77,39 @@ struct frame {
 /* Writes the 64 bytes of *f with their checksum. */
 void frame_encode(const struct frame *f, uint8_t out[FRAME_HEADER]);
 
-/* Reads 64 bytes. Errors (RS_EPROTO): wrong magic, version or checksum, unknown type or flags, a payload longer than
- * the type allows. *ret is set only on success. The meaning of the fields in the job is not checked here. */
+/* Reads 64 bytes. Errors (RS_EPROTO): wrong magic, version or checksum, unknown type or
+ * flags, a payload longer than the type allows. *ret is set only on success. The meaning
+ * of the fields in the job is not checked here. */
 int frame_decode(const uint8_t in[FRAME_HEADER], struct frame *ret, struct rs_err *e);
 
 /* Returns the low 32 bits of XXH3-64 of the bytes. */
 uint32_t frame_checksum(const void *data, size_t len);
 
-/* Returns the hash of an operation's name for operation.name_hash: 0 for NULL and "", never 0 for another name. */
+/* Returns the hash of an operation's name for operation.name_hash: 0 for NULL and "",
+ * never 0 for another name. */
 uint32_t frame_name_hash(const char *name);
 
 /* Returns "DATA", ...; "type?" for an unknown number. */
 const char *frame_type_name(unsigned type);
 
-/* Returns the elements of chunk `chunk` of an operation; 0 for the only chunk of an empty operation, or past the end.
+/* Returns the elements of chunk `chunk` of an operation; 0 for the only chunk of an empty
+ * operation, or past the end.
  */
 uint32_t frame_chunk_len(uint64_t count, uint32_t chunk_elems, uint32_t chunk);
 
 /* Returns the number of chunks, at least 1: an empty operation has one empty chunk. */
 uint64_t frame_chunks(uint64_t count, uint32_t chunk_elems);
 
-/* Returns the reserve of each priority: how many chunks of one priority a worker may always have in flight on a lane,
- * however many it has of other priorities. It may send a chunk of a priority that has fewer than this in flight, or if
- * all priorities together have fewer than `window`.
- * Without the reserve two workers could wait for each other for ever. One has a full window of urgent chunks that the
- * other has not sent. The other's window is full of chunks of less urgent operations that it started before, and that
- * the first one cannot send either.
- * The reserve also lets less urgent operations go on while a slow rank keeps an urgent one waiting. */
+/* Returns the reserve of each priority: how many chunks of one priority a worker may
+ * always have in flight on a lane, however many it has of other priorities. It may send a
+ * chunk of a priority that has fewer than this in flight, or if all priorities together
+ * have fewer than `window`.
+ * Without the reserve two workers could wait for each other for ever. One has a full
+ * window of urgent chunks that the other has not sent. The other's window is full of
+ * chunks of less urgent operations that it started before, and that the first one cannot
+ * send either.
+ * The reserve also lets less urgent operations go on while a slow rank keeps an urgent
+ * one waiting. */
 static inline uint32_t frame_reserve(uint32_t window)
 {
 	return window < 8 ? 1 : window / 8;

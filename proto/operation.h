@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The description of an operation, on which all ranks have to agree, and the sentence for ranks that do not. */
+/* The description of an operation, on which all ranks have to agree, and the sentence for
+ * ranks that do not. */
 #ifndef RS_PROTO_OPERATION_H
 #define RS_PROTO_OPERATION_H
 
@@ -13,17 +14,20 @@ enum {
 	OPERATION_TEXT = 96,
 	OPERATION_ANY_ROOT = UINT32_MAX,
 	OPERATION_AUTO = UINT8_MAX, /* no priority is given: the size decides */
-	/* Bytes of the largest small operation. Its caller usually waits for it, and it delays others by a few frames
-	 * only. So it gets the highest priority if its caller gives none, is sent by the thread that submits it, and
-	 * who waits for it spins before sleeping. All ranks must use the same value, so it is not configurable. */
+	/* Bytes of the largest small operation. Its caller usually waits for it, and it
+	 * delays others by a few frames only. So it gets the highest priority if its
+	 * caller gives none, is sent by the thread that submits it, and who waits for it
+	 * spins before sleeping. All ranks must use the same value, so it is not
+	 * configurable. */
 	OPERATION_SMALL = 64 << 10,
 };
 
-/* Value of `op` beyond enum rs_op: one rank, the root, contributes, and all ranks get its bytes. */
+/* Value of `op` beyond enum rs_op: one rank, the root, contributes, and all ranks get its
+ * bytes. */
 enum { FRAME_OP_BROADCAST = 16 };
 
-/* One operation as one rank called it. Frames, messages, and all that run an operation have it as a member. Invariant:
- * size is that of dtype. */
+/* One operation as one rank called it. Frames, messages, and all that run an operation
+ * have it as a member. Invariant: size is that of dtype. */
 struct operation {
 	uint64_t seq;       /* number of the operation in its communicator, from 0 */
 	uint64_t count;     /* elements on every rank */
@@ -46,7 +50,8 @@ static inline bool operation_is_small(const struct operation *o)
 	return operation_bytes(o) <= OPERATION_SMALL;
 }
 
-/* Returns the bytes of an element of a contribution. wide: it has float32 partial sums. */
+/* Returns the bytes of an element of a contribution. wide: it has float32 partial
+ * sums. */
 static inline uint32_t operation_wire_size(const struct operation *o, bool wide)
 {
 	return wide ? (uint32_t)sizeof(float) : o->size;
@@ -62,8 +67,8 @@ struct operation_call {
 	const char *name; /* of the operation; NULL: only the hash is known */
 };
 
-/* Compares what two ranks called in the same place. Errors: RS_EMISMATCH, with a sentence that names both ranks and the
- * first difference. */
+/* Compares what two ranks called in the same place. Errors: RS_EMISMATCH, with a sentence
+ * that names both ranks and the first difference. */
 int operation_check_same(const struct operation_call *a, const struct operation_call *b, struct rs_err *e);
 
 #endif

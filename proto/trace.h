@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The record of a few operations, chunk by chunk: when each event of a chunk happened on a lane of a reducer, or on a
- * connection of a worker. The thread that has a trace writes to it without locks. Its memory is allocated before. */
+/* The record of a few operations, chunk by chunk: when each event of a chunk happened on
+ * a lane of a reducer, or on a connection of a worker. The thread that has a trace writes
+ * to it without locks. Its memory is allocated before. */
 #ifndef RS_PROTO_TRACE_H
 #define RS_PROTO_TRACE_H
 
@@ -54,7 +55,8 @@ struct trace_range {
 	uint64_t from;
 };
 
-/* Where records come from: a lane of a job on a reducer, or a worker's connection to a lane of a reducer. */
+/* Where records come from: a lane of a job on a reducer, or a worker's connection to a
+ * lane of a reducer. */
 struct trace_source {
 	unsigned range;
 	uint32_t lane, world_size;
@@ -71,8 +73,9 @@ struct trace_request {
 	uint32_t limit_ms;
 };
 
-/* The records of one lane of a reducer, or of one job of a worker. Invariants: n <= size <= TRACE_RECORDS; mark <= n;
- * the sources have sources_n <= TRACE_SOURCES entries, whose ranges are below ranges_n. */
+/* The records of one lane of a reducer, or of one job of a worker. Invariants: n <= size
+ * <= TRACE_RECORDS; mark <= n; the sources have sources_n <= TRACE_SOURCES entries, whose
+ * ranges are below ranges_n. */
 struct trace {
 	struct trace *next; /* of the same process */
 	struct trace_range ranges[TRACE_RANGES];
@@ -89,7 +92,8 @@ struct trace {
 	struct trace_record records[];
 };
 
-/* Allocates a trace for a request, with its pages touched; the caller frees it with trace_free(). NULL: no memory. */
+/* Allocates a trace for a request, with its pages touched; the caller frees it with
+ * trace_free(). NULL: no memory. */
 struct trace *trace_new(const struct trace_request *r, uint32_t records);
 /* Frees a list of traces. */
 void trace_free(struct trace *first);

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-# The reducer: first the cores, which do no I/O ('make layering' checks that), each above those that it uses; then the
-# process: its loops, threads and memory. The core files of server/join are listed here.
+# The reducer: first the cores, which do no I/O ('make layering' checks that), each above
+# those that it uses; then the process: its loops, threads and memory. The core files of
+# server/join are listed here.
 $(eval $(call archive,libserver_core,server/core))
 $(eval $(call archive,libserver_jobs,server/jobs))
 join_core := $(addprefix server/join/,handshake.c deadlines.c)

@@ -1,11 +1,12 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# compat.sh FOLDER MAKE...: builds the reducer, the agent and libreduction of the release before this one in
-# FOLDER/tree, for tests/e2e/proto/test_compat.py. MAKE is the command that runs make. Exit status 77: there is no
-# history.
+# compat.sh FOLDER MAKE...: builds the reducer, the agent and libreduction of the release
+# before this one in FOLDER/tree, for tests/e2e/proto/test_compat.py. MAKE is the command
+# that runs make. Exit status 77: there is no history.
 set -eu
 cd "$(dirname "$0")/.."
-# the release before: the newest tag below HEAD; before the first release the commit from which on versions meet
+# the release before: the newest tag below HEAD; before the first release the commit from
+# which on versions meet
 first=efe56efd22961ed816dd53dc396c0f5d8c6668c1
 folder=$1
 shift

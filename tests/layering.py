@@ -27,8 +27,9 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 
-# What a core may use outside of our libraries, as regular expressions for whole names. The result of such a function
-# depends on its arguments and the memory behind them alone. Exceptions: memory allocation, and the end of the process.
+# What a core may use outside of our libraries, as regular expressions for whole names.
+# The result of such a function depends on its arguments and the memory behind them alone.
+# Exceptions: memory allocation, and the end of the process.
 PURE = (
     "malloc|calloc|realloc|free|posix_memalign",
     "mem(chr|cmp|cpy|move|set)|bcmp|explicit_bzero",
@@ -45,7 +46,8 @@ PURE = (
     "CRYPTO_memcmp|OPENSSL_cleanse|inet_(ntop|pton)|[hn]to[hn][sl]",
 )
 
-# Functions of our libraries that a core may call although they are not pure: the check does not look into them.
+# Functions of our libraries that a core may call although they are not pure: the check
+# does not look into them.
 EXCEPTIONS = (
     "rs_log_write",  # The owner of a core gives it its log, and decides which lines are written and where.
     "rs_assert_failed",  # The process ends there.
@@ -53,9 +55,10 @@ EXCEPTIONS = (
     "auth_mac",  # The result depends on the arguments alone. OpenSSL reads its configuration file at the first call.
 )
 
-# The rooms: each folder with sources, what is in it, and the rooms that its files may include besides their own. The
-# lowest comes first: a room may include only rooms above it in this table, or single headers of them. CONTRIBUTING.md
-# has the same rooms in the same order.
+# The rooms: each folder with sources, what is in it, and the rooms that its files may
+# include besides their own. The lowest comes first: a room may include only rooms above
+# it in this table, or single headers of them. CONTRIBUTING.md has the same rooms in the
+# same order.
 CONFIGURED = ["common", "proto", "config"]
 ANY = None
 FOLDERS = {

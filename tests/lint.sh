@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# lint.sh FOLDER: checks all sources: format, licence line, size, common mistakes. FOLDER has the generated headers.
-# lint.sh --list-c: lists the C files instead.
+# lint.sh FOLDER: checks all sources: format, licence line, size, common mistakes. FOLDER
+# has the generated headers. lint.sh --list-c: lists the C files instead.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 
@@ -46,6 +46,14 @@ size() { # long files are hard to review; tests are lists of cases
 	     /[ \t]$/ { print FILENAME ":" FNR ": blanks at the end of the line"; bad = 1 }
 	     END { exit bad }' "${c[@]}" "${python[@]}" "${scripts[@]}"
 }
+comments() { # text is easier to read in short lines; tables and examples may be wider
+	awk '{ line = $0; gsub(/\t/, "        ", line) }
+	     line ~ /^ *\/\*/ { inside = 1 }
+	     inside && length(line) > 90 && line !~ /[^ *]  +[^ ]/ && line !~ /^ \*   / {
+		print FILENAME ":" FNR ": a comment wider than 90 columns"; bad = 1 }
+	     /\*\// { inside = 0 }
+	     END { exit bad }' "${c[@]}"
+}
 own() { list '*.c' | grep -v '^./bench/peers/'; } # which needs headers of others
 mistakes() {
 	own |
@@ -79,6 +87,7 @@ subjects() { # of commits after this one, whose subject is too long itself; with
 check "clang-format (make format)" format
 check "licence line" licence
 check "size" size
+check "width of comments" comments
 check "shellcheck" shellcheck "${scripts[@]}"
 check "python" compile
 check "commit subjects" subjects

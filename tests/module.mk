@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-# Every test_*.c below tests/unit is one Check program over the core archives, every one below tests/e2e a program over
-# libreduction. Their folders are the rooms that they test; the other files of tests/unit and tests/e2e are shared.
+# Every test_*.c below tests/unit is one Check program over the core archives, every one
+# below tests/e2e a program over libreduction. Their folders are the rooms that they test;
+# the other files of tests/unit and tests/e2e are shared.
 include tests/nccl/module.mk tests/gpu/module.mk tests/cuda/module.mk
 unit_bin  := $(patsubst %.c,$(B)/%,$(wildcard $(addsuffix test_*.c,tests/unit/ tests/unit/*/ tests/unit/*/*/ tests/unit/*/*/*/)))
 e2e_bin   := $(patsubst %.c,$(B)/%,$(wildcard tests/e2e/test_*.c tests/e2e/*/test_*.c))
-# workers of end-to-end tests, and libraries to preload, some of which need the C library's own allocator
+# workers of end-to-end tests, and libraries to preload, some of which need the C
+# library's own allocator
 e2e_shims := $(patsubst %.c,$(B)/%.so,$(wildcard tests/e2e/shim_*.c))
 e2e_workers := $(patsubst %.c,$(B)/%,$(wildcard tests/e2e/worker_*.c))
 e2e_help  := $(e2e_workers) $(nccl_exercise) $(nccl_rank) $(nccl_nvml) $(fake_cuda) $(gpu_bin) $(if $(SAN),,$(gpu_fakes)) $(if $(SAN),,$(e2e_shims))
@@ -67,7 +69,8 @@ $(sim_bin): private LDFLAGS += -Wl,--wrap=rs_fail
 sim: $(sim_bin) ## simulate SEEDS=N random schedules from SEED=first on; NAMESAKES=1: several trainings of one name; TRACE=1 tells the story of one
 	$(sim_bin) $(if $(SEEDS),--seeds $(SEEDS),$(if $(TRACE),--seeds 1)) $(if $(SEED),--first $(SEED)) $(if $(NAMESAKES),--namesakes) $(if $(TRACE),--trace)
 
-# fuzz targets: with libFuzzer where the sanitizers say so, else programs that run files, for the tests
+# fuzz targets: with libFuzzer where the sanitizers say so, else programs that run files,
+# for the tests
 fuzz_bin := $(patsubst %.c,$(B)/%,$(wildcard tests/fuzz/fuzz_*.c))
 libfuzz  := $(findstring fuzzer-no-link,$(SAN))
 $(fuzz_bin): $(B)/%: $(B)/%.o $(B)/tests/fuzz/fuzz.o $(if $(libfuzz),,$(B)/tests/fuzz/replay.o) $(librender) $(core_libs)
@@ -108,9 +111,10 @@ conformance: ## check the answers of the reducer at ADDRESS=host:port to bad fra
 core-programs: $(unit_bin) $(sim_bin) $(fuzz_bin)
 test-programs: all core-programs $(e2e_bin) $(e2e_help)
 
-# Two parts, of which tests/run.py --help says what is in them: 'make test' for every change, 'make test-all' for both. With
-# WERROR, as in continuous integration, test-all also checks the format and compiles everything with clang, whose warnings do
-# not depend on optimization. REST=1 leaves out what 'make test' has run.
+# Two parts, of which tests/run.py --help says what is in them: 'make test' for every
+# change, 'make test-all' for both. With WERROR, as in continuous integration, test-all
+# also checks the format and compiles everything with clang, whose warnings do not depend
+# on optimization. REST=1 leaves out what 'make test' has run.
 test_builds := $(BUILD)/default $(BUILD)/address-undefined=address,undefined $(BUILD)/thread=thread
 layering    := --check '$(MAKE) BUILD=$(BUILD) CC="$(CC)" layering'
 checks      := $(if $(WERROR),--check '$(MAKE) BUILD=$(BUILD) lint' \
@@ -150,8 +154,8 @@ fresh: ## do what the README says in bare roots of Debian 12 and 13, as root; AR
 	deploy/install-deps.sh fresh
 	$(PYTHON) tests/fresh/fresh.py --cache $(BUILD)/fresh $(ARGS) || [ $$? = 77 ]
 
-# Objects with a section for each function show which functions use which. Files of optional libraries are not compiled
-# everywhere.
+# Objects with a section for each function show which functions use which. Files of
+# optional libraries are not compiled everywhere.
 layering_cflags := -O0 -ffunction-sections -fdata-sections -fno-jump-tables
 layering_obj     = $(patsubst %.c,$(B)/%.o,$(shell find common proto config server agent deploy -name '*.c' \
                      -not -path '*/examples/*' -not -name 'grpc_*' $(if $(filter on,$(HTTP)),,-not -name port_mhd.c) \

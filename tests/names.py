@@ -20,7 +20,8 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 CODE = ".c .h .cc .inc .py .sh .mk .proto .yaml .yml .json .in .html .service .toml".split()
 WORD = r"[A-Za-z_][A-Za-z0-9_]*"
-# what a name looks like: with an underscore inside, or before an empty pair of parentheses
+# what a name looks like: with an underscore inside, or before an empty pair of
+# parentheses
 NAME = re.compile(
     rf"(?<![\w./$%{{-])({WORD})(?=\(\))"
     r"|(?<![\w./$%{-])([A-Za-z][A-Za-z0-9]*(?:_[A-Za-z0-9]+)+)(?![\w{*]|-\w|\.\w)"
@@ -32,8 +33,8 @@ C_COMMENT = re.compile(r'"(?:\\.|[^"\\\n])*"|/\*.*?\*/|//[^\n]*', re.S)
 
 TAGS = re.compile(r"/\* ([A-Z]{3,}(?:, [A-Z]{3,})*)(?=;| \*/)")
 
-# Names of others that documents and comments use and the code does not, as regular expressions for whole names; and
-# those that only stand for some name.
+# Names of others that documents and comments use and the code does not, as regular
+# expressions for whole names; and those that only stand for some name.
 FOREIGN = (
     "SO_RCVLOWAT|TCP_NOTSENT_LOWAT|SCHED_BATCH|PIPE_BUF|strerror_r|uv_poll",
     "AVX512_BF16|BDP_PROBE|GRPC_ARG_RESOURCE_QUOTA|MHD_TLS_init",

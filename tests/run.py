@@ -173,7 +173,8 @@ def program(source, words, build, san, part=None):
     args = [str(source.parent / "corpus" / source.stem.removeprefix("fuzz_"))] if fuzz else []
     env = {"CK_TIMEOUT_MULTIPLIER": "10"} if unit else {}  # 40 s for a test; a test may set another limit
     if unit and "address" in san:
-        # Check forks for each test, and forking a process that has AddressSanitizer's shadow memory is slow
+        # Check forks for each test, and forking a process that has AddressSanitizer's
+        # shadow memory is slow
         env["CK_FORK"] = "no"
     if sim:
         seconds = (20 if san else 60) if part == "test" else 60 if san else 240

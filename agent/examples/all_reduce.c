@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* All-reduce with libreduction's C API: every rank contributes a vector and gets the sum of all vectors.
+/* All-reduce with libreduction's C API: every rank contributes a vector and gets the sum
+ * of all vectors.
  *
  *     cc all_reduce.c $(pkg-config --cflags --libs reduction) -o all_reduce
  *     reduction-server --listen 127.0.0.1:7600 &
  *     REDUCTION_CONFIG=job.yaml torchrun --no-python --nproc_per_node 4 ./all_reduce
  *
- * Rank and world size come from the launcher (torchrun, srun, mpirun), the reducers from the configuration file. */
+ * Rank and world size come from the launcher (torchrun, srun, mpirun), the reducers from
+ * the configuration file. */
 #include <reduction.h>
 
 #include <stdio.h>
@@ -19,7 +21,8 @@ static void die(const reduction_error *err)
 	exit(1);
 }
 
-/* Checks the sum over ranks of (rank + 1) * (i % 100), which is known without communication. */
+/* Checks the sum over ranks of (rank + 1) * (i % 100), which is known without
+ * communication. */
 static int check(const float *sum, int world_size)
 {
 	float ranks = (float)world_size * (float)(world_size + 1) / 2;
@@ -43,7 +46,8 @@ int main(void)
 
 	if (reduction_open(&comm, &opt, &err))
 		die(&err);
-	/* memory that is shared with the node's agent, if there is one; all other memory works too */
+	/* memory that is shared with the node's agent, if there is one; all other memory
+	 * works too */
 	if (reduction_buffer_alloc(comm, COUNT * sizeof(*x), &memory, &err))
 		die(&err);
 	x = memory;

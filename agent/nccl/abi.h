@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The binary interface between NCCL and a plugin, versions 8 to 12: the layout of the tables that NCCL looks up
- * (ncclNetPlugin_v8 ... and ncclCollNetPlugin_v8 ...), and the numbers that go over it. Written from NCCL's interface,
- * so that nothing of NCCL is needed to build. The sizes are checked at the end.
+/* The binary interface between NCCL and a plugin, versions 8 to 12: the layout of the
+ * tables that NCCL looks up (ncclNetPlugin_v8 ... and ncclCollNetPlugin_v8 ...), and the
+ * numbers that go over it. Written from NCCL's interface, so that nothing of NCCL is
+ * needed to build. The sizes are checked at the end.
  *
- * All functions return an enum nccl_result. A `request` of NULL means "not now, call again". */
+ * All functions return an enum nccl_result. A `request` of NULL means "not now, call
+ * again". */
 #ifndef RS_AGENT_NCCL_ABI_H
 #define RS_AGENT_NCCL_ABI_H
 
@@ -103,7 +105,8 @@ struct nccl_properties_v12 {
 	int16_t rail, plane; /* -1: not known */
 };
 
-/* Tables of the point-to-point network. Pointers to connections and requests are the plugin's own. */
+/* Tables of the point-to-point network. Pointers to connections and requests are the
+ * plugin's own. */
 struct nccl_net_v8 {
 	const char *name;
 	int (*init)(nccl_logger log);
@@ -242,8 +245,9 @@ struct nccl_coll_v8 {
 	int (*deregister_memory)(void *coll, void *registered);
 	int (*iallreduce)(void *coll, void *send, void *recv, int count, int dtype, int op, void *send_registered,
 			  void *recv_registered, void **request);
-	/* NULL: NCCL does these itself, and respects that in versions of the table that it knows itself. What it makes
-	 * from an older table calls them all the same, so each release of NCCL has to find its own version here. */
+	/* NULL: NCCL does these itself, and respects that in versions of the table that
+	 * it knows itself. What it makes from an older table calls them all the same, so
+	 * each release of NCCL has to find its own version here. */
 	void *iallgather;
 	void *ireducescatter;
 	int (*iflush)(void *coll, void *data, int bytes, void *registered, void **request);
@@ -324,7 +328,8 @@ struct nccl_coll_v12 {
 enum { NCCL_ALL_GATHER = 2, NCCL_REDUCE_SCATTER = 3, NCCL_ALL_REDUCE = 4 };
 enum { NCCL_RING = 1, NCCL_COLLNET_DIRECT = 2, NCCL_COLLNET_CHAIN = 3, NCCL_SIMPLE = 2 };
 
-/* Tables of a tuner. `costs` is a float[algorithms][protocols] in microseconds; negative: not possible. */
+/* Tables of a tuner. `costs` is a float[algorithms][protocols] in microseconds; negative:
+ * not possible. */
 struct nccl_tuner_v2 {
 	const char *name;
 	int (*init)(size_t ranks, size_t nodes, nccl_logger log, void **ret);

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* All-reduces of a communicator. The happy path: NCCL's thread takes a request and submits it to the engine, whose
- * thread ends it; NCCL's thread finds that in test. Nothing here waits but coll_deregister. Failure modes: the engine
- * fails, then NCCL gets its error once, and requests end COLL_TOLD_MS later with NaN for a result; NCCL deregisters
- * memory of pending requests (ncclCommAbort), then the job ends. */
+/* All-reduces of a communicator. The happy path: NCCL's thread takes a request and
+ * submits it to the engine, whose thread ends it; NCCL's thread finds that in test.
+ * Nothing here waits but coll_deregister. Failure modes: the engine fails, then NCCL gets
+ * its error once, and requests end COLL_TOLD_MS later with NaN for a result; NCCL
+ * deregisters memory of pending requests (ncclCommAbort), then the job ends. */
 #include "agent/nccl/coll_state.h"
 #include "common/dtype.h"
 
@@ -10,11 +11,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* NCCL 2.20 to 2.25 repeat a call that has returned an error, without end. So the error is returned once, and this many
- * milliseconds later requests end: enough for a program to read the error before a kernel hands it a result. The
- * progress thread of 2.23 to 2.25 does not look at the abort flag: ncclCommAbort waits for ever for what the aborted
- * kernel has not sent. There requests end at once, so that kernels are done before a program has seen the error and
- * aborts. */
+/* NCCL 2.20 to 2.25 repeat a call that has returned an error, without end. So the error
+ * is returned once, and this many milliseconds later requests end: enough for a program
+ * to read the error before a kernel hands it a result. The progress thread of 2.23 to
+ * 2.25 does not look at the abort flag: ncclCommAbort waits for ever for what the aborted
+ * kernel has not sent. There requests end at once, so that kernels are done before a
+ * program has seen the error and aborts. */
 enum { COLL_TOLD_MS = 3000 };
 
 bool coll_supports(int dtype, int op)
@@ -79,7 +81,8 @@ int coll_deregister(struct coll *c, void *registered)
 	return NCCL_SUCCESS;
 }
 
-/* The communicator has ended: the first time, warns and returns the nccl_result of the error, else NCCL_SUCCESS. */
+/* The communicator has ended: the first time, warns and returns the nccl_result of the
+ * error, else NCCL_SUCCESS. */
 static int coll_tell(struct coll *c, const struct rs_err *err)
 {
 	struct rs_err e;
@@ -175,8 +178,8 @@ int coll_all_reduce(struct coll *c, const void *send, void *recv, size_t count, 
 	return NCCL_SUCCESS;
 }
 
-/* Tests a request of a communicator that has ended, see COLL_TOLD_MS. A result of bytes 0xff is NaN in each
- * floating-point type: nobody takes it for a sum. */
+/* Tests a request of a communicator that has ended, see COLL_TOLD_MS. A result of bytes
+ * 0xff is NaN in each floating-point type: nobody takes it for a sum. */
 static int coll_test_failed(struct coll_request *r, int *done)
 {
 	struct coll *c = r->coll;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Closing a communicator. The happy path: no all-reduce is pending; the engine says GOODBYE as soon as no other rank
- * can need a result from this one, and ends. Failure modes: all-reduces are pending (ncclCommAbort), then the job ends
- * on all ranks; other ranks take long, then a thread of its own goes on waiting for them. */
+/* Closing a communicator. The happy path: no all-reduce is pending; the engine says
+ * GOODBYE as soon as no other rank can need a result from this one, and ends. Failure
+ * modes: all-reduces are pending (ncclCommAbort), then the job ends on all ranks; other
+ * ranks take long, then a thread of its own goes on waiting for them. */
 #include "agent/nccl/coll_state.h"
 
 #include <signal.h>
@@ -9,7 +10,8 @@
 
 enum { COLL_CLOSE_MS = 1000 }; /* for which closing waits for the other ranks */
 
-/* The end of a communicator. Invariant: the thread frees it if `left` is set when it is done, else the closer does. */
+/* The end of a communicator. Invariant: the thread frees it if `left` is set when it is
+ * done, else the closer does. */
 struct coll_closing {
 	struct coll *coll;
 	pthread_mutex_t lock; /* protects everything below */

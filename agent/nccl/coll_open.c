@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Opening a communicator. The happy path: each member starts an engine for the job that handles[0] names;
- * when all have joined, each votes with an all-reduce of one number; the sum shows that all have voted, and connect
- * returns. A program may come late to its first collective: NCCL hands connect the handles of all members, so all of
- * them are there already, and timeouts.connect need not cover that. Failure modes: a member cannot join, then none
- * becomes ready and all fail by timeouts.connect; the job ends after a member has voted, then connect succeeds there
- * and the first all-reduce fails. A member that failed after others have succeeded would leave them waiting in NCCL for
- * ever. */
+/* Opening a communicator. The happy path: each member starts an engine for the job that
+ * handles[0] names; when all have joined, each votes with an all-reduce of one number;
+ * the sum shows that all have voted, and connect returns. A program may come late to its
+ * first collective: NCCL hands connect the handles of all members, so all of them are
+ * there already, and timeouts.connect need not cover that. Failure modes: a member cannot
+ * join, then none becomes ready and all fail by timeouts.connect; the job ends after a
+ * member has voted, then connect succeeds there and the first all-reduce fails. A member
+ * that failed after others have succeeded would leave them waiting in NCCL for ever. */
 #include "agent/nccl/coll_state.h"
 #include "common/auth.h"
 #include "common/dtype.h"
@@ -276,8 +277,8 @@ static void coll_on_voted(struct exchange_op *op, const struct rs_err *err)
 	coll_ended(op->user, err);
 }
 
-/* Says that this member has joined, and waits until all have said so. Whatever happens, the member has voted: so an
- * error only breaks the communicator. */
+/* Says that this member has joined, and waits until all have said so. Whatever happens,
+ * the member has voted: so an error only breaks the communicator. */
 static void coll_vote(struct coll *c)
 {
 	int32_t vote = 1, votes = 0;

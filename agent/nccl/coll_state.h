@@ -10,7 +10,8 @@
 
 #include <time.h>
 
-/* Of a request. NCCL's thread changes IDLE to PENDING and ended requests to IDLE, the engine PENDING to ended. */
+/* Of a request. NCCL's thread changes IDLE to PENDING and ended requests to IDLE, the
+ * engine PENDING to ended. */
 enum coll_request_state { COLL_IDLE, COLL_PENDING, COLL_DONE, COLL_FAILED };
 
 /* One all-reduce. */
@@ -30,8 +31,8 @@ struct coll_memory {
 
 enum coll_phase { COLL_JOINING, COLL_READY, COLL_BROKEN };
 
-/* A communicator. Invariants: in_flight is the number of operations, the vote included, that the engine has;
- * COLL_BROKEN stays, and err says why. */
+/* A communicator. Invariants: in_flight is the number of operations, the vote included,
+ * that the engine has; COLL_BROKEN stays, and err says why. */
 struct coll {
 	struct plugin *plugin;
 	struct engine *engine;
@@ -60,7 +61,8 @@ void coll_began(struct coll *c);
 void coll_ended(struct coll *c, const struct rs_err *err);
 /* Returns whether the communicator is broken, and why. */
 bool coll_is_broken(struct coll *c, struct rs_err *ret);
-/* Ends the job on all ranks because this one leaves operations behind, and waits until the engine has none. */
+/* Ends the job on all ranks because this one leaves operations behind, and waits until
+ * the engine has none. */
 void coll_abandon(struct coll *c, const char *what);
 /* Returns the time in `ms` milliseconds, for conditions of coll_init_condition. */
 struct timespec coll_deadline(uint32_t ms);

@@ -30,9 +30,10 @@ static inline socklen_t device_address_len(const union device_address *a)
 	return a->any.sa_family == AF_INET6 ? sizeof a->v6 : sizeof a->v4;
 }
 
-/* Finds the interface. `wanted` has the form of NCCL_SOCKET_IFNAME: prefixes of names, separated by commas; "=" before
- * them: whole names; "^": all but these. NULL: the interface whose route leads to `peer` ("host:port"), else the first
- * one that is up, loopback last. May wait for name servers. Errors: RS_ECONFIG, RS_EIO. */
+/* Finds the interface. `wanted` has the form of NCCL_SOCKET_IFNAME: prefixes of names,
+ * separated by commas; "=" before them: whole names; "^": all but these. NULL: the
+ * interface whose route leads to `peer` ("host:port"), else the first one that is up,
+ * loopback last. May wait for name servers. Errors: RS_ECONFIG, RS_EIO. */
 int device_find(struct device *ret, const char *wanted, const char *peer, struct rs_err *e);
 
 #endif

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* libnccl-env.so. NCCL 2.28 and later open a library of this name, and ask it for their variables, before they open the
- * network plugin: NCCL_COLLNET_ENABLE is read that early. Programs whose NCCL_NET_PLUGIN does not name our plugin get
- * the environment as it is. */
+/* libnccl-env.so. NCCL 2.28 and later open a library of this name, and ask it for their
+ * variables, before they open the network plugin: NCCL_COLLNET_ENABLE is read that early.
+ * Programs whose NCCL_NET_PLUGIN does not name our plugin get the environment as it
+ * is. */
 #include "agent/nccl/abi.h"
 
 #include <stdlib.h>
@@ -9,9 +10,10 @@
 
 #define EXPORT __attribute__((visibility("default")))
 
-/* NCCL calls it once, before it reads a variable; it sets variables of its files (nccl.conf) right before it. Variables
- * that are set stay. Without the second one NCCL 2.28 and 2.29 close the network plugin with the last communicator, and
- * do not find it again. */
+/* NCCL calls it once, before it reads a variable; it sets variables of its files
+ * (nccl.conf) right before it. Variables that are set stay. Without the second one NCCL
+ * 2.28 and 2.29 close the network plugin with the last communicator, and do not find it
+ * again. */
 static int env_init_v1(uint8_t major, uint8_t minor, uint8_t patch, const char *suffix)
 {
 	const char *plugins = getenv("NCCL_NET_PLUGIN");

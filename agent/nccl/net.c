@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Messages of a connection. The happy path: a message is cut into one stripe for each socket; each call writes or reads
- * on every socket until it would block, the messages in their order. Failure modes: a socket breaks or the peer closes
- * it, or a message is longer than its buffer; then all calls fail with that error. */
+/* Messages of a connection. The happy path: a message is cut into one stripe for each
+ * socket; each call writes or reads on every socket until it would block, the messages in
+ * their order. Failure modes: a socket breaks or the peer closes it, or a message is
+ * longer than its buffer; then all calls fail with that error. */
 #include "agent/nccl/net_state.h"
 
 #include <errno.h>
@@ -51,7 +52,8 @@ static void net_cut(struct net *n, struct net_request *r)
 	r->left = r->stripes;
 }
 
-/* The result of a system call on a socket. False: an error, in *e. 0 bytes: it would block. */
+/* The result of a system call on a socket. False: an error, in *e. 0 bytes: it would
+ * block. */
 static bool net_moved(ssize_t *moved, bool sends, struct rs_err *e)
 {
 	if (*moved > 0)

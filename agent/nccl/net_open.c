@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Making connections. The happy path: the handle of the listener has its address and a cookie; the peer opens its TCP
- * connections and sends a greeting with the cookie on each; the listener groups those with one number of a connection.
- * Failure modes: the address cannot be reached, or not within timeouts.connect; someone without the cookie connects,
- * then the listener closes that connection and goes on. */
+/* Making connections. The happy path: the handle of the listener has its address and a
+ * cookie; the peer opens its TCP connections and sends a greeting with the cookie on
+ * each; the listener groups those with one number of a connection. Failure modes: the
+ * address cannot be reached, or not within timeouts.connect; someone without the cookie
+ * connects, then the listener closes that connection and goes on. */
 #include "agent/nccl/net_state.h"
 #include "common/address.h"
 #include "common/auth.h"
@@ -35,7 +36,8 @@ struct net_handle {
 
 _Static_assert(sizeof(struct net_handle) <= NCCL_HANDLE_BYTES, "a handle has room for it");
 
-/* The first bytes on each socket. All members are bytes, so it is the same on all machines. */
+/* The first bytes on each socket. All members are bytes, so it is the same on all
+ * machines. */
 struct net_greeting {
 	uint8_t cookie[NET_COOKIE];
 	uint8_t connection[8]; /* random; the sockets of one connection have the same */
@@ -187,7 +189,8 @@ static int net_open(struct plugin *p, const struct net_handle *h, struct net_ope
 	return RS_OK;
 }
 
-/* Sends the rest of the greeting on socket k, if it is connected. Returns whether all is sent. */
+/* Sends the rest of the greeting on socket k, if it is connected. Returns whether all is
+ * sent. */
 static bool net_greet(struct net_opening *o, unsigned k, struct rs_err *e)
 {
 	struct pollfd p = {.fd = o->net->fd[k], .events = POLLOUT};
@@ -262,7 +265,8 @@ static void net_drop(struct net_pending *w)
 	*w = (struct net_pending){.fd = -1};
 }
 
-/* Returns a free place for an accepted socket. If there is none, the oldest socket without a greeting gives its own. */
+/* Returns a free place for an accepted socket. If there is none, the oldest socket
+ * without a greeting gives its own. */
 static struct net_pending *net_place(struct net_listen *l)
 {
 	struct net_pending *oldest = NULL;
@@ -280,7 +284,8 @@ static struct net_pending *net_place(struct net_listen *l)
 	return oldest;
 }
 
-/* Reads the greeting of a socket; closes one that sends something else, or nothing for long. */
+/* Reads the greeting of a socket; closes one that sends something else, or nothing for
+ * long. */
 static void net_read_greeting(struct net_listen *l, struct net_pending *w, uint64_t now_ms)
 {
 	ssize_t n;
@@ -300,8 +305,8 @@ static void net_read_greeting(struct net_listen *l, struct net_pending *w, uint6
 		net_drop(w);
 }
 
-/* After a failed accept: returns whether a peer waits that this process cannot take, for want of descriptors or memory.
- * accept says so also if no peer waits. */
+/* After a failed accept: returns whether a peer waits that this process cannot take, for
+ * want of descriptors or memory. accept says so also if no peer waits. */
 static bool net_has_no_room(const struct net_listen *l, int error)
 {
 	struct pollfd p = {.fd = l->fd, .events = POLLIN};
@@ -309,7 +314,8 @@ static bool net_has_no_room(const struct net_listen *l, int error)
 	return (error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM) && poll(&p, 1, 0) > 0;
 }
 
-/* Accepts what has come, after it has read what older sockets have sent: so those that make place are silent. */
+/* Accepts what has come, after it has read what older sockets have sent: so those that
+ * make place are silent. */
 static int net_accept_all(struct net_listen *l, uint64_t now_ms, struct rs_err *e)
 {
 	for (unsigned i = 0; i < NET_PENDING; i++)

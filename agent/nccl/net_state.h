@@ -11,7 +11,8 @@ enum {
 	NET_COOKIE = 16,        /* bytes */
 };
 
-/* One message. On the wire it is its length (8 bytes, little-endian) on socket 0, then its stripe k on socket k. */
+/* One message. On the wire it is its length (8 bytes, little-endian) on socket 0, then
+ * its stripe k on socket k. */
 struct net_request {
 	struct net *net;
 	bool used;
@@ -25,8 +26,8 @@ struct net_request {
 	size_t done[PLUGIN_SOCKETS_MAX]; /* bytes of each part */
 };
 
-/* A connection. Invariants: at[k] <= next for each socket k, and next - at[k] <= NET_REQUESTS; request i is in
- * requests[i % NET_REQUESTS] until it is tested. */
+/* A connection. Invariants: at[k] <= next for each socket k, and next - at[k] <=
+ * NET_REQUESTS; request i is in requests[i % NET_REQUESTS] until it is tested. */
 struct net {
 	struct plugin *plugin;
 	bool sends;

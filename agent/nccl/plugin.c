@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The happy path: NCCL's first communicator calls plugin_init, which reads the configuration and finds the device;
- * later communicators find them. Failure modes: a setting is wrong. Then NCCL reads one warning, and uses its own
- * network, or with REDUCTION_REQUIRED=1 every call fails. */
+/* The happy path: NCCL's first communicator calls plugin_init, which reads the
+ * configuration and finds the device; later communicators find them. Failure modes: a
+ * setting is wrong. Then NCCL reads one warning, and uses its own network, or with
+ * REDUCTION_REQUIRED=1 every call fails. */
 #include "agent/nccl/plugin.h"
 #include "common/descriptors.h"
 #include "config/cluster.h"
@@ -160,7 +161,8 @@ static int plugin_load(struct plugin *p, struct rs_err *e)
 	return RS_OK;
 }
 
-/* NCCL asks for a collective network only if this variable says so. Who sets it to 0 knows that, unless `required`. */
+/* NCCL asks for a collective network only if this variable says so. Who sets it to 0
+ * knows that, unless `required`. */
 static int plugin_check_enabled(const struct plugin *p, struct rs_err *e)
 {
 	const char *enabled = plugin_variable("NCCL_COLLNET_ENABLE");

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the net and the CollNet side of the plugin share: the settings, the device and NCCL's logger. */
+/* What the net and the CollNet side of the plugin share: the settings, the device and
+ * NCCL's logger. */
 #ifndef RS_AGENT_NCCL_PLUGIN_H
 #define RS_AGENT_NCCL_PLUGIN_H
 
@@ -21,8 +22,9 @@ enum {
 	PLUGIN_CONNECTIONS_MAX = 64 << 10, /* at once */
 };
 
-/* The state of the plugin in this process. Invariant: what stands between `lock` and `logger` does not change once
- * loaded is true, and ends_at_once is the same in each init. All functions: any thread. */
+/* The state of the plugin in this process. Invariant: what stands between `lock` and
+ * `logger` does not change once loaded is true, and ends_at_once is the same in each
+ * init. All functions: any thread. */
 struct plugin {
 	pthread_mutex_t lock; /* of loading */
 	bool loaded;
@@ -38,11 +40,12 @@ struct plugin {
 	_Atomic bool refusing; /* with `required`: the reducers are not used, so nothing else is */
 };
 
-/* Loads the settings, the first time. Returns an nccl_result. With `required` an error here is success, and every later
- * call fails: NCCL would go on with another network. */
+/* Loads the settings, the first time. Returns an nccl_result. With `required` an error
+ * here is success, and every later call fails: NCCL would go on with another network. */
 int plugin_init(struct plugin *p, nccl_logger logger);
 
-/* Makes the tuner of a communicator of that many nodes, and says in the log what it chooses. */
+/* Makes the tuner of a communicator of that many nodes, and says in the log what it
+ * chooses. */
 void plugin_tune(struct plugin *p, size_t nodes, struct tuner *ret);
 
 /* Returns the nccl_result for an enum rs_code. */
@@ -50,7 +53,8 @@ int plugin_result(int code);
 /* Writes a warning through NCCL's logger, and returns the nccl_result for the error. */
 int plugin_fail(struct plugin *p, const struct rs_err *e);
 
-/* The reducers are not used for the reason *e: with `required`, every later call of the process fails. */
+/* The reducers are not used for the reason *e: with `required`, every later call of the
+ * process fails. */
 void plugin_refuse(struct plugin *p, const struct rs_err *e);
 
 /* Returns whether every call has to fail, see plugin_refuse. */

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The tables that NCCL looks up, versions 8 to 12: the core's functions with the arguments of each version. NCCL takes
- * the newest table that it knows. A release that knows a newer version makes wrappers for the functions that are NULL
- * here, and then calls them. So each new version is added as soon as NCCL has one, and `make nccl-versions` runs NCCL's
- * own code with it. */
+/* The tables that NCCL looks up, versions 8 to 12: the core's functions with the
+ * arguments of each version. NCCL takes the newest table that it knows. A release that
+ * knows a newer version makes wrappers for the functions that are NULL here, and then
+ * calls them. So each new version is added as soon as NCCL has one, and `make
+ * nccl-versions` runs NCCL's own code with it. */
 #include "agent/nccl/coll.h"
 #include "agent/nccl/net.h"
 
@@ -12,10 +13,12 @@
 
 #define EXPORT __attribute__((visibility("default")))
 
-/* The plugin of this process: the functions of versions 8 to 10 get no context that could hold it. */
+/* The plugin of this process: the functions of versions 8 to 10 get no context that could
+ * hold it. */
 static struct plugin the_plugin = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-/* Returns NCCL's version, for example 226 for 2.26.2, from the library that has the logger; 0: it is linked statically.
+/* Returns NCCL's version, for example 226 for 2.26.2, from the library that has the
+ * logger; 0: it is linked statically.
  */
 static int version_of(nccl_logger log)
 {
@@ -37,8 +40,8 @@ static int version_of(nccl_logger log)
 	return version / 100;
 }
 
-/* Also of version 9. NCCL 2.20 to 2.26 read this variable after they have loaded the plugin, so that no user has to set
- * it; later ones before. */
+/* Also of version 9. NCCL 2.20 to 2.26 read this variable after they have loaded the
+ * plugin, so that no user has to set it; later ones before. */
 static int init_v8(nccl_logger log)
 {
 	int version = version_of(log);
@@ -511,7 +514,8 @@ static int tuner_destroy(void *tuner)
 
 #define TUNER_SAME .name = NAME, .init = tuner_init_any, .destroy = tuner_destroy
 
-/* NCCL looks for a tuner in the library of NCCL_NET_PLUGIN too: version 2 in 2.21, 3 in 2.22 and 2.23, 4 in all later.
+/* NCCL looks for a tuner in the library of NCCL_NET_PLUGIN too: version 2 in 2.21, 3 in
+ * 2.22 and 2.23, 4 in all later.
  */
 EXPORT extern const struct nccl_tuner_v2 ncclTunerPlugin_v2;
 EXPORT extern const struct nccl_tuner_v3 ncclTunerPlugin_v3;

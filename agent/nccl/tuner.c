@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "agent/nccl/tuner.h"
 
-/* More than any collective takes, in microseconds. A negative number would select the algorithm in NCCL 2.31. */
+/* More than any collective takes, in microseconds. A negative number would select the
+ * algorithm in NCCL 2.31. */
 static const float TUNER_DEAR = 1e9f;
 
-/* A difference of times on the link that is not measured: with two nodes a ring takes as long as the reducers. */
+/* A difference of times on the link that is not measured: with two nodes a ring takes as
+ * long as the reducers. */
 static const double TUNER_TIE = 0.05;
 
 static double larger(double a, double b)
@@ -12,8 +14,9 @@ static double larger(double a, double b)
 	return a > b ? a : b;
 }
 
-/* Returns the time that the busiest reducer takes to receive its share of n contributions, with the time of one
- * contribution on a link of that many bits a second as 1. */
+/* Returns the time that the busiest reducer takes to receive its share of n
+ * contributions, with the time of one contribution on a link of that many bits a second
+ * as 1. */
 static double busiest(const struct rs_config *cfg, double link, double n)
 {
 	double most = 0;

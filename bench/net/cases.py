@@ -11,7 +11,8 @@ RINGS = ("gloo", "ompi-ring")
 TCP_PEERS = ("gloo", "ompi-ring", "ompi", "mpich")
 SHARED_MEMORY = ("ompi-shm",)  # not over TCP: shown beside the others, never used for a target
 SECURED = ("tls", "grpc", "grpc+tls")
-# Systems on one machine that do the same work: tables and plots compare only systems of one group.
+# Systems on one machine that do the same work: tables and plots compare only systems of
+# one group.
 COMPARABLE = {
     "memory": ("shared memory", ("reduction/local+malloc", "reduction/local", *SHARED_MEMORY)),
     "node": ("shared memory, then reducers", ("reduction/node+malloc", "reduction/node", "reduction/agent")),

@@ -3,14 +3,16 @@
  *
  *   delay-line [--loss HOST:N] MICROSECONDS SWITCH HOST...    SWITCH and HOST are paths of network namespaces
  *
- * For host i it makes two tap devices, p<i> in the switch's namespace and eth0 in the host's, and carries frames
- * between them: frames from p<i> reach the host after the delay, frames from the host reach the switch at once. It
- * prints "ready" when all devices exist; they vanish when it ends. Frames have the kernel's offload header, so a
- * super-packet of TCP stays whole and costs one read and one write. With --loss every N-th frame with data to and from
- * one host is lost.
+ * For host i it makes two tap devices, p<i> in the switch's namespace and eth0 in the
+ * host's, and carries frames between them: frames from p<i> reach the host after the
+ * delay, frames from the host reach the switch at once. It prints "ready" when all
+ * devices exist; they vanish when it ends. Frames have the kernel's offload header, so a
+ * super-packet of TCP stays whole and costs one read and one write. With --loss every
+ * N-th frame with data to and from one host is lost.
  *
- * All frames wait equally long, so one queue in the order of arrival is enough. It is a ring of bytes; a frame that
- * finds it full is dropped, and standard error gets the number of dropped frames at the end. */
+ * All frames wait equally long, so one queue in the order of arrival is enough. It is a
+ * ring of bytes; a frame that finds it full is dropped, and standard error gets the
+ * number of dropped frames at the end. */
 #include "bench/help_version.h"
 
 #include <errno.h>
@@ -33,16 +35,17 @@
 enum { HOSTS_MAX = 250, FRAME_MAX = 66 << 10, BURST = 16, WITH_DATA = 200 /* bytes; acknowledgements have less */ };
 #define QUEUE_BYTES ((size_t)64 << 20)
 
-/* A frame in the queue, stored before its bytes. len 0: no entry follows up to the end of the ring. */
+/* A frame in the queue, stored before its bytes. len 0: no entry follows up to the end of
+ * the ring. */
 struct entry {
 	int64_t due_ns;
 	uint32_t len;
 	int fd;
 };
 
-/* The queue: entries from tail to head, in the order of due_ns. Invariant: head and tail are multiples of the
- * alignment of an entry, and a whole entry with FRAME_MAX bytes fits between each place where one begins and
- * `QUEUE_BYTES`. */
+/* The queue: entries from tail to head, in the order of due_ns. Invariant: head and tail
+ * are multiples of the alignment of an entry, and a whole entry with FRAME_MAX bytes fits
+ * between each place where one begins and `QUEUE_BYTES`. */
 struct queue {
 	char *ring;
 	size_t head, tail, frames;
@@ -86,7 +89,8 @@ static void enter(const char *namespace)
 	close(ns);
 }
 
-/* Makes a tap device in a namespace, which this process then is in. Returns the device's descriptor. */
+/* Makes a tap device in a namespace, which this process then is in. Returns the device's
+ * descriptor. */
 static int open_tap(const char *namespace, const char *name)
 {
 	struct ifreq r = {.ifr_flags = IFF_TAP | IFF_NO_PI | IFF_VNET_HDR};
@@ -105,7 +109,8 @@ static size_t entry_size(uint32_t len)
 	return (sizeof(struct entry) + len + sizeof(int64_t) - 1) / sizeof(int64_t) * sizeof(int64_t);
 }
 
-/* Returns where the next frame may be read to, or NULL if the ring is full. Wraps to the front near the end. */
+/* Returns where the next frame may be read to, or NULL if the ring is full. Wraps to the
+ * front near the end. */
 static struct entry *queue_room(struct queue *q)
 {
 	const size_t need = sizeof(struct entry) + FRAME_MAX;

@@ -317,7 +317,8 @@ class Lab:
     def _make_namespace(self, i):
         ns = self.namespace(i)
         _call(["ip", "netns", "add", ns])
-        # the same for every measured system; a run must not reuse TCP metrics of an earlier one
+        # the same for every measured system; a run must not reuse TCP metrics of an
+        # earlier one
         self._sysctl(ns, NO_IPV6 | {"net/ipv4/tcp_no_metrics_save": 1, "net/ipv4/tcp_rmem": "4096 131072 6291456",
                                     "net/ipv4/tcp_wmem": "4096 16384 4194304"})
 
@@ -411,7 +412,8 @@ class Lab:
         """Drops all packets from host i to host j, without an error to either of them, until mend(i, j)."""
         if not self._nowhere:
             (bridge,) = json.loads(_call(["ip", "-n", f"{self.prefix}sw", "-j", "link", "show", "br0"]))
-            # the switch drops packets to its own hardware address, and has no IP address to answer from
+            # the switch drops packets to its own hardware address, and has no IP address
+            # to answer from
             self._nowhere = bridge["address"]
         command = ["ip", "-n", self.namespace(i), "neigh", "replace", self.address(j), "lladdr", self._nowhere]
         _call([*command, "dev", "eth0",

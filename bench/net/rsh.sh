@@ -1,8 +1,9 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# The remote shell for MPI's launchers: rsh.sh [OPTION]... ADDRESS COMMAND... runs the command in the host of the lab
-# NETLAB_PREFIX that has this address (10.99.0.<i+1>), as bench/net/lab.py does. The launchers pass options of ssh
-# (-x, -p 22, ...), which are ignored.
+# The remote shell for MPI's launchers: rsh.sh [OPTION]... ADDRESS COMMAND... runs the
+# command in the host of the lab NETLAB_PREFIX that has this address (10.99.0.<i+1>), as
+# bench/net/lab.py does. The launchers pass options of ssh (-x, -p 22, ...), which are
+# ignored.
 set -eu
 : "${NETLAB_PREFIX:?set by bench/net only}"
 while [ $# -gt 0 ]; do

@@ -190,7 +190,8 @@ struct ask {
 	uint64_t share, sent, back;
 };
 
-/* Moves what can be moved. Returns the events for poll(), 0 when everything has returned. */
+/* Moves what can be moved. Returns the events for poll(), 0 when everything has
+ * returned. */
 static short ask_move(struct ask *a, int fd, uint64_t window, size_t chunk)
 {
 	static char out[BLOCK], in[BLOCK];

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* gloo-ring: gloo's ring all-reduce with the clock, sizes, data and report of reduction-bench. It is the algorithm that
- * PyTorch's "gloo" backend runs on CPU tensors: chunked, in segments of at most 1 MiB, two of which are in flight.
- * Ranks are processes that find each other through files in a folder and connect over TCP. By default all start here,
- * on 127.0.0.1; with --rank this process is one rank, at an address of its own (bench/net). float32, sum. */
+/* gloo-ring: gloo's ring all-reduce with the clock, sizes, data and report of
+ * reduction-bench. It is the algorithm that PyTorch's "gloo" backend runs on CPU tensors:
+ * chunked, in segments of at most 1 MiB, two of which are in flight. Ranks are processes
+ * that find each other through files in a folder and connect over TCP. By default all
+ * start here, on 127.0.0.1; with --rank this process is one rank, at an address of its
+ * own (bench/net). float32, sum. */
 #include "bench/bench.h"
 #include "bench/help_version.h"
 

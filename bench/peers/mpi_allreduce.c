@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* mpi-allreduce: MPI_Allreduce of float32 with the clock, sizes, data and report of reduction-bench. Built once for
- * each MPI that is found; the launcher chooses the algorithm (see bench/net/systems.py). */
+/* mpi-allreduce: MPI_Allreduce of float32 with the clock, sizes, data and report of
+ * reduction-bench. Built once for each MPI that is found; the launcher chooses the
+ * algorithm (see bench/net/systems.py). */
 #include "bench/bench.h"
 #include "bench/help_version.h"
 
@@ -51,7 +52,8 @@ static bool parse(struct bench_options *o, int argc, char **argv)
 	return optind == argc && o->min_bytes >= sizeof(float) && o->min_bytes <= o->max_bytes;
 }
 
-/* Measures one row. Errors of MPI end the program: its default handler prints the reason. */
+/* Measures one row. Errors of MPI end the program: its default handler prints the
+ * reason. */
 static void measure(const struct bench_options *o, const struct bench_pattern *p, struct bench_row *row, float *send,
 		    float *recv, double *us)
 {

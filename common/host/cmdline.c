@@ -140,7 +140,8 @@ static bool apply(const struct cmdline *cl, int argc, char **argv, struct rs_con
 	return fail(cl, msg, STATUS_USAGE, ret_status);
 }
 
-/* Prints the lines of a check: problems as errors are printed, and for --check what is good. Returns the exit status.
+/* Prints the lines of a check: problems as errors are printed, and for --check what is
+ * good. Returns the exit status.
  */
 static int print_check(const struct cmdline *cl, const struct check *c, bool all)
 {
@@ -163,7 +164,8 @@ static int print_check(const struct cmdline *cl, const struct check *c, bool all
 	return c->errors ? STATUS_CONFIG : EXIT_SUCCESS;
 }
 
-/* Reads the file, else the environment of a managed job, else takes the defaults. Returns whether st->cfg is set. */
+/* Reads the file, else the environment of a managed job, else takes the defaults. Returns
+ * whether st->cfg is set. */
 static bool find_config(const struct cmdline *cl, struct cmdline_start *st, struct check *c, const struct told *told)
 {
 	struct rs_err e;
@@ -181,7 +183,8 @@ static bool find_config(const struct cmdline *cl, struct cmdline_start *st, stru
 	return true;
 }
 
-/* Reads the file and the command line again, and checks what they say. Returns whether st->cfg is set. */
+/* Reads the file and the command line again, and checks what they say. Returns whether
+ * st->cfg is set. */
 static bool load(const struct cmdline *cl, int argc, char **argv, struct cmdline_start *st, struct check *c,
 		 struct told *told, int *ret_status)
 {
@@ -212,7 +215,8 @@ bool cmdline_start(const struct cmdline *cl, int argc, char **argv, struct cmdli
 	struct rs_err e;
 	bool good, loaded;
 
-	/* first applied to the defaults, so that wrong usage is reported before a file is read */
+	/* first applied to the defaults, so that wrong usage is reported before a file is
+	 * read */
 	if (rs_config_load(&st.cfg, NULL, &e))
 		return fail(cl, e.msg, STATUS_CONFIG, ret_status);
 	good = apply(cl, argc, argv, &st.cfg, &told, ret_status);

@@ -1,14 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The host of a daemon: what a reducer and an agent do alike around their loop. Signals, the drain, reloads, the
- * service manager, the gRPC and HTTP ports with the control service, events, statuses and traces.
+/* The host of a daemon: what a reducer and an agent do alike around their loop. Signals,
+ * the drain, reloads, the service manager, the gRPC and HTTP ports with the control
+ * service, events, statuses and traces.
  *
- * The happy path: host_init -> host_open_ports -> host_ready -> the loop runs -> SIGTERM or a call drains: the daemon
- * ends its jobs, then calls host_stop, host_stop_grpc and host_close -> the loop ends -> host_free. Failure modes: a
- * second signal ends the process at once. A port cannot be opened: the daemon closes the host as at its end. A reload
- * fails: everything stays as it was. No memory for a status or a trace: the call ends with an error. More lines come
- * from other threads than the list has room for: their events are missing.
+ * The happy path: host_init -> host_open_ports -> host_ready -> the loop runs -> SIGTERM
+ * or a call drains: the daemon ends its jobs, then calls host_stop, host_stop_grpc and
+ * host_close -> the loop ends -> host_free. Failure modes: a second signal ends the
+ * process at once. A port cannot be opened: the daemon closes the host as at its end. A
+ * reload fails: everything stays as it was. No memory for a status or a trace: the call
+ * ends with an error. More lines come from other threads than the list has room for:
+ * their events are missing.
  *
- * One thread runs the loop and calls these functions, except where a comment says otherwise. */
+ * One thread runs the loop and calls these functions, except where a comment says
+ * otherwise. */
 #ifndef RS_COMMON_HOST_HOST_H
 #define RS_COMMON_HOST_HOST_H
 
@@ -26,7 +30,8 @@ struct host_load {
 	unsigned jobs, ranks;
 };
 
-/* One daemon: names, and callbacks on the loop's thread. All of them must be set, except where a comment says so. */
+/* One daemon: names, and callbacks on the loop's thread. All of them must be set, except
+ * where a comment says so. */
 struct host_daemon {
 	const char *process;      /* "reducer" or "agent", in messages */
 	const char *section;      /* of its addresses in the configuration, in messages: "server" or "agent" */
@@ -37,24 +42,29 @@ struct host_daemon {
 	bool worker;              /* traces are those of a worker: each is of one job. Otherwise each is of all jobs */
 
 	struct host_load (*load)(void *ctx);
-	/* Called every RS_NOTIFY_TICK_MS, and after drain(). May close the host. NULL: nothing to do. */
+	/* Called every RS_NOTIFY_TICK_MS, and after drain(). May close the host. NULL:
+	 * nothing to do. */
 	void (*tick)(void *ctx);
-	/* Returns whether all threads have turned since the last call that returned true. */
+	/* Returns whether all threads have turned since the last call that returned
+	 * true. */
 	bool (*turned)(void *ctx);
-	/* Takes no new jobs, and ends those that still run at deadline_ms. Called again if the deadline changes. A
-	 * daemon without tick() may close the host. */
+	/* Takes no new jobs, and ends those that still run at deadline_ms. Called again
+	 * if the deadline changes. A daemon without tick() may close the host. */
 	void (*drain)(void *ctx, uint64_t deadline_ms);
-	/* Takes over a configuration that was read again, and owns *fresh then. Errors: nothing has changed. */
+	/* Takes over a configuration that was read again, and owns *fresh then. Errors:
+	 * nothing has changed. */
 	int (*reload)(void *ctx, struct rs_config *fresh, struct rs_err *e);
 
 	/* Makes a status. host_answered() follows *ret_due times. NULL: no memory. */
 	void *(*collect)(void *ctx, unsigned *ret_due);
-	/* Completes the status: all answers are there. Returns its reply, which status_free() frees with it. */
+	/* Completes the status: all answers are there. Returns its reply, which
+	 * status_free() frees with it. */
 	struct status_reply *(*complete)(void *ctx, void *status);
 	void (*status_free)(void *status);
 
-	/* Begins to record. Sets *ret to the list of the traces, which the host owns, but does not touch before
-	 * trace.ended is set and host_wake() was called. Errors: RS_ENOMEM. */
+	/* Begins to record. Sets *ret to the list of the traces, which the host owns, but
+	 * does not touch before trace.ended is set and host_wake() was called. Errors:
+	 * RS_ENOMEM. */
 	int (*trace)(void *ctx, const struct trace_request *r, struct trace **ret, struct rs_err *e);
 	/* Ends all traces that still record. May be called again if they do not end. */
 	void (*trace_end)(void *ctx);
@@ -79,9 +89,11 @@ struct host_ports {
 	bool grpc_tls;           /* the gRPC port uses the TLS of the configuration */
 	unsigned threads;        /* of the gRPC port */
 	unsigned calls_max;      /* calls of `method` at the same time */
-	/* Makes one more method of the gRPC port; host.rpc is set. NULL: there is none. Errors: those of the daemon. */
+	/* Makes one more method of the gRPC port; host.rpc is set. NULL: there is none.
+	 * Errors: those of the daemon. */
 	int (*method)(void *ctx, struct rpc_method *ret, struct rs_err *e);
-	/* Logs that a connection without a right has sent too much and was closed. NULL: as a call without a right. */
+	/* Logs that a connection without a right has sent too much and was closed. NULL:
+	 * as a call without a right. */
 	void (*refused)(void *ctx, const char *peer, const struct rs_err *why);
 };
 
@@ -91,9 +103,10 @@ struct host_line {
 	struct event event;
 };
 
-/* The host. Invariants: `control` exists if a port was opened. While `collecting`, host_answered() was called for all
- * but `due` answers that have been counted. While `tracing`, the traces of the list that have not ended belong to the
- * daemon's threads. */
+/* The host. Invariants: `control` exists if a port was opened. While `collecting`,
+ * host_answered() was called for all but `due` answers that have been counted. While
+ * `tracing`, the traces of the list that have not ended belong to the daemon's
+ * threads. */
 struct host {
 	struct host_options opt;
 	struct host_ports ports;
@@ -136,18 +149,19 @@ struct host {
 
 /* Makes a host and handles signals. Loop's thread. */
 void host_init(struct host *h, const struct host_options *opt);
-/* Opens the ports that have an address, with the control service. Errors: RS_EUNSUPPORTED (no module), RS_ECONFIG,
- * RS_EIO, RS_ENOMEM; host_stop, host_stop_grpc, host_close and host_free clean up after them. */
+/* Opens the ports that have an address, with the control service. Errors: RS_EUNSUPPORTED
+ * (no module), RS_ECONFIG, RS_EIO, RS_ENOMEM; host_stop, host_stop_grpc, host_close and
+ * host_free clean up after them. */
 int host_open_ports(struct host *h, const struct host_ports *ports, struct rs_err *e);
 /* Tells the service manager that the daemon serves. */
 void host_ready(struct host *h);
 
-/* Drains: the daemon takes no new jobs, and ends those that run after timeout_ms (0: timeouts.drain). A second call
- * changes the limit only if it has one. `by`: the origin, for the log. The daemon's drain() follows, not from within
- * this call. */
+/* Drains: the daemon takes no new jobs, and ends those that run after timeout_ms (0:
+ * timeouts.drain). A second call changes the limit only if it has one. `by`: the origin,
+ * for the log. The daemon's drain() follows, not from within this call. */
 void host_drain(struct host *h, const char *by, uint32_t timeout_ms);
-/* Reads the configuration again. `result` is a sentence. Errors: RS_ECONFIG, RS_EIO, RS_ENOMEM, those of the daemon;
- * they are logged. */
+/* Reads the configuration again. `result` is a sentence. Errors: RS_ECONFIG, RS_EIO,
+ * RS_ENOMEM, those of the daemon; they are logged. */
 int host_reload(struct host *h, char result[SERVICE_RESULT], struct rs_err *e);
 /* Removes the limit of the gRPC connection from this address: it has shown a right. */
 void host_trust(struct host *h, const char *peer);
@@ -159,7 +173,8 @@ void host_wake(void *host);
 
 /* Returns how long jobs may still run; 0: the daemon does not drain, or they may not. */
 uint32_t host_drain_left_ms(const struct host *h);
-/* Fills in what a status says of both daemons: software, times, addresses of the gRPC and HTTP ports. */
+/* Fills in what a status says of both daemons: software, times, addresses of the gRPC and
+ * HTTP ports. */
 void host_status(const struct host *h, struct status_reply *to);
 
 /* Ends all calls and closes the HTTP port. The daemon's threads may still run. */

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Statuses and traces, one of each at a time for all calls.
  *
- * The happy path of a status: the service requests it -> the daemon makes it and asks its threads -> their answers are
- * counted -> after the last one the daemon completes it. A trace: the daemon gives its threads traces -> each records
- * and ends when it has everything -> the last end completes the answer. Failure modes: operations that do not come: the
- * time limit ends all traces. The client goes: the same. */
+ * The happy path of a status: the service requests it -> the daemon makes it and asks its
+ * threads -> their answers are counted -> after the last one the daemon completes it. A
+ * trace: the daemon gives its threads traces -> each records and ends when it has
+ * everything -> the last end completes the answer. Failure modes: operations that do not
+ * come: the time limit ends all traces. The client goes: the same. */
 #include "common/host/host_state.h"
 #include "common/version.h"
 
@@ -78,8 +79,8 @@ static int host_on_trace(void *ctx, const struct trace_request *r, struct rs_err
 	return RS_OK;
 }
 
-/* Passes the traces on if all have ended. Ends the others early if they cannot add anything: an operation was missed,
- * or the end of all operations is known. */
+/* Passes the traces on if all have ended. Ends the others early if they cannot add
+ * anything: an operation was missed, or the end of all operations is known. */
 static void host_take_traces(struct host *h)
 {
 	bool all = true, missed = false;

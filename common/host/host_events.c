@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Lines of the log become events. One of the loop's thread does at once; one of another thread waits in a list, and
- * wakes the loop. */
+/* Lines of the log become events. One of the loop's thread does at once; one of another
+ * thread waits in a list, and wakes the loop. */
 #include "common/host/host_state.h"
 
 #include <stdlib.h>

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The tokens and certificates of a daemon: read when its ports open and at each reload. */
+/* The tokens and certificates of a daemon: read when its ports open and at each
+ * reload. */
 #include "common/host/host_state.h"
 
 /* Loads a token, if there is one. */

@@ -61,8 +61,8 @@ static void host_on_scan(uv_timer_t *timer)
 	unauth_scan(h->unauth, uv_now(h->opt.loop));
 }
 
-/* Limits what connections of a TCP port may send before they have shown a right. Only members of its group can connect
- * to a UNIX socket. */
+/* Limits what connections of a TCP port may send before they have shown a right. Only
+ * members of its group can connect to a UNIX socket. */
 static int host_guard(struct host *h, struct rs_err *e)
 {
 	struct unauth_options opt = {

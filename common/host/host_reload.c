@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* SIGHUP, or a call of the control service: the configuration is read again. Everything is read before anything
- * changes. */
+/* SIGHUP, or a call of the control service: the configuration is read again. Everything
+ * is read before anything changes. */
 #include "common/host/host_state.h"
 #include "config/schema.h"
 #include "config/value.h"

@@ -43,13 +43,14 @@ struct host_files {
 	struct auth_secret read, admin;
 	struct tls_texts texts;
 };
-/* Reads the files of a configuration for the ports that are open. *ret is to be released with host_files_close, also
- * after errors. Errors: RS_ECONFIG, RS_EIO, RS_ENOMEM. */
+/* Reads the files of a configuration for the ports that are open. *ret is to be released
+ * with host_files_close, also after errors. Errors: RS_ECONFIG, RS_EIO, RS_ENOMEM. */
 int host_files_read(const struct host *h, const struct rs_config *cfg, struct host_files *ret, struct rs_err *e);
 void host_files_close(struct host_files *f);
 /* Sets the tokens of the control service. */
 void host_set_tokens(struct host *h, const struct host_files *f);
-/* Sets the certificates of the gRPC port. Errors: RS_ENOMEM, RS_ECONFIG; then the old ones stay. */
+/* Sets the certificates of the gRPC port. Errors: RS_ENOMEM, RS_ECONFIG; then the old
+ * ones stay. */
 int host_set_certificates(struct host *h, const struct host_files *f, struct rs_err *e);
 
 /* host_ports.c */

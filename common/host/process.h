@@ -16,10 +16,12 @@ struct host_process {
 	struct rs_notify notify;
 };
 
-/* Reads the command line and the configuration, and opens the log. To be called at the very start of main. Returns
- * false if the process is to exit with *ret_status: everything has been printed. */
+/* Reads the command line and the configuration, and opens the log. To be called at the
+ * very start of main. Returns false if the process is to exit with *ret_status:
+ * everything has been printed. */
 bool host_process_open(struct host_process *p, const struct cmdline *cl, int argc, char **argv, int *ret_status);
-/* Prints the error of a daemon that could not start (failed NULL: it ended well) and frees. Returns the exit status. */
+/* Prints the error of a daemon that could not start (failed NULL: it ended well) and
+ * frees. Returns the exit status. */
 int host_process_close(struct host_process *p, const struct rs_err *failed);
 
 #endif

@@ -57,7 +57,8 @@ static inline vec_f32 nan_f32(void)
 	return _mm256_castsi256_ps(_mm256_set1_epi32((int)F32_NAN_BITS));
 }
 
-/* Without the empty asm, clang 14 splits comparisons of the converted vector into single elements, ten times slower. */
+/* Without the empty asm, clang 14 splits comparisons of the converted vector into single
+ * elements, ten times slower. */
 static inline vec_f32 get_f16(const void *p)
 {
 	vec_f32 v = _mm256_cvtph_ps(_mm_loadu_si128(p));
@@ -83,7 +84,8 @@ static inline void put_bf16(void *p, vec_f32 v)
 	__m256i rounded = _mm256_add_epi32(_mm256_add_epi32(bits, _mm256_set1_epi32(0x7fff)), odd);
 	vec_f32 both = select_f32(unordered_f32(v, v), quiet_f32(v), _mm256_castsi256_ps(rounded));
 	__m256i high = _mm256_srli_epi32(_mm256_castps_si256(both), 16);
-	/* packing works within 128-bit halves: bring the results of both halves together */
+	/* packing works within 128-bit halves: bring the results of both halves
+	 * together */
 	__m256i packed = _mm256_permute4x64_epi64(_mm256_packus_epi32(high, high), 0x08);
 
 	_mm_storeu_si128(p, _mm256_castsi256_si128(packed));

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* AVX-512 F, BW, VL, DQ; see vec.h for the primitives. The conversion of AVX512_BF16 is not used: it flushes denormals
- * to zero. */
+/* AVX-512 F, BW, VL, DQ; see vec.h for the primitives. The conversion of AVX512_BF16 is
+ * not used: it flushes denormals to zero. */
 #include "common/kernels/impl.h"
 
 #if defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512VL__) && defined(__AVX512DQ__)
@@ -58,7 +58,8 @@ static inline vec_f32 nan_f32(void)
 	return _mm512_castsi512_ps(_mm512_set1_epi32((int)F32_NAN_BITS));
 }
 
-/* Without the empty asm, clang 14 splits comparisons of the converted vector into single elements, ten times slower. */
+/* Without the empty asm, clang 14 splits comparisons of the converted vector into single
+ * elements, ten times slower. */
 static inline vec_f32 get_f16(const void *p)
 {
 	vec_f32 v = _mm512_cvtph_ps(_mm256_loadu_si256(p));

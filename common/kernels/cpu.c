@@ -22,8 +22,8 @@ enum {
 #define LEAF1_ECX_AVX    (bit_OSXSAVE | bit_AVX | bit_F16C | bit_FMA)
 #define LEAF7_EBX_AVX512 (bit_AVX512F | bit_AVX512BW | bit_AVX512VL | bit_AVX512DQ)
 
-/* Checks the processor and the operating system. An operating system that does not save the registers would corrupt
- * them, so the processor's answer alone is not enough. */
+/* Checks the processor and the operating system. An operating system that does not save
+ * the registers would corrupt them, so the processor's answer alone is not enough. */
 static bool x86_supports(unsigned leaf1_ecx, unsigned leaf7_ebx, unsigned xcr0)
 {
 	unsigned a, b, c, d, low, high;

@@ -5,8 +5,8 @@
 
 #include <stdbool.h>
 
-/* Return whether both the processor and the operating system support the instructions that the file of that name is
- * compiled for; false on another architecture. */
+/* Return whether both the processor and the operating system support the instructions
+ * that the file of that name is compiled for; false on another architecture. */
 bool rs_cpu_always(void);
 bool rs_cpu_never(void);
 bool rs_cpu_avx2(void);

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the kernel files share; nothing outside this folder includes it.
  *
- * Every table file defines static functions sum_<dtype>, prod_, max_, min_, load_, store_, divide_ and
- * nonfinite_<dtype> for all dtypes and ends with KERNELS_TABLE, so a table without a cell does not compile. On an
- * architecture that lacks the instructions, the file defines a table that is never usable. */
+ * Every table file defines static functions sum_<dtype>, prod_, max_, min_, load_,
+ * store_, divide_ and nonfinite_<dtype> for all dtypes and ends with KERNELS_TABLE, so a
+ * table without a cell does not compile. On an architecture that lacks the instructions,
+ * the file defines a table that is never usable. */
 #ifndef RS_COMMON_KERNELS_IMPL_H
 #define RS_COMMON_KERNELS_IMPL_H
 
@@ -17,9 +18,10 @@
 #endif
 _Static_assert(FLT_EVAL_METHOD == 0, "the kernels need float arithmetic without excess precision");
 
-/* The bit that makes a NaN quiet, and the NaN that inf - inf and 0 * inf give. Architectures differ in that NaN, and in
- * whose payload survives if both operands are NaN; a compiler may also swap the operands of an addition. So the kernels
- * look for NaNs in the result and then set them explicitly (nan_rule in each file). */
+/* The bit that makes a NaN quiet, and the NaN that inf - inf and 0 * inf give.
+ * Architectures differ in that NaN, and in whose payload survives if both operands are
+ * NaN; a compiler may also swap the operands of an addition. So the kernels look for NaNs
+ * in the result and then set them explicitly (nan_rule in each file). */
 #define F32_QUIET    UINT32_C(0x00400000)
 #define F32_NAN_BITS UINT32_C(0x7fc00000)
 #define F64_QUIET    UINT64_C(0x0008000000000000)

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The kernels that a compiler vectorizes well by itself: integers, divisions, copies. Each table file includes this
- * header, and so compiles them for its own instructions.
+/* The kernels that a compiler vectorizes well by itself: integers, divisions, copies.
+ * Each table file includes this header, and so compiles them for its own instructions.
  *
- * The form matters. At -O2 gcc vectorizes only loops with a constant count (here the blocks), and elements of unknown
- * alignment only if they are copied. Signed sums and products are computed in the unsigned type, where wrapping is
- * defined. */
+ * The form matters. At -O2 gcc vectorizes only loops with a constant count (here the
+ * blocks), and elements of unknown alignment only if they are copied. Signed sums and
+ * products are computed in the unsigned type, where wrapping is defined. */
 #ifndef RS_COMMON_KERNELS_LOOPS_H
 #define RS_COMMON_KERNELS_LOOPS_H
 
@@ -51,8 +51,8 @@ DEFINE_INTEGER_REDUCES(uint32, uint32_t, uint32_t)
 DEFINE_INTEGER_REDUCES(int64, int64_t, uint64_t)
 DEFINE_INTEGER_REDUCES(uint64, uint64_t, uint64_t)
 
-/* expr uses x, the element, and d, the divisor in divisor_type. A divisor above divisor_max, which need not fit
- * divisor_type, is larger than every element. */
+/* expr uses x, the element, and d, the divisor in divisor_type. A divisor above
+ * divisor_max, which need not fit divisor_type, is larger than every element. */
 #define DEFINE_DIVIDE(name, type, divisor_type, divisor_max, expr)                                                     \
 	static inline void name##_at(char *a, divisor_type d)                                                          \
 	{                                                                                                              \
@@ -79,8 +79,9 @@ DEFINE_INTEGER_REDUCES(uint64, uint64_t, uint64_t)
 			name##_at(a + i * sizeof(type), d);                                                            \
 	}
 
-/* Small integers are divided in a float type with twice their bits. Its rounded quotient truncates to the exact one,
- * and it divides in vectors. Other integers divide magnitudes, since the divisor may not fit the signed type. */
+/* Small integers are divided in a float type with twice their bits. Its rounded quotient
+ * truncates to the exact one, and it divides in vectors. Other integers divide
+ * magnitudes, since the divisor may not fit the signed type. */
 DEFINE_DIVIDE(divide_int8, int8_t, float, UINT8_MAX, (int)((float)x / d))
 DEFINE_DIVIDE(divide_uint8, uint8_t, float, UINT8_MAX, (int)((float)x / d))
 DEFINE_DIVIDE(divide_int32, int32_t, double, UINT32_MAX, (int32_t)((double)x / d))
@@ -116,16 +117,17 @@ DEFINE_COPIES(float64, double)
 /* Bytes that are examined before the result is tested. */
 #define SCAN_BYTES 1024
 
-/* These functions only read data that is sent next, which ThreadSanitizer checks anyway; checking each element here
- * would be slow. */
+/* These functions only read data that is sent next, which ThreadSanitizer checks anyway;
+ * checking each element here would be slow. */
 #if defined(__SANITIZE_THREAD__)
 #define NOT_FOR_TSAN __attribute__((no_sanitize_thread))
 #else
 #define NOT_FOR_TSAN
 #endif
 
-/* Infinities and NaNs are the numbers whose exponent is all ones. Without the sign, adding `one`, the lowest bit of the
- * exponent, carries into the sign's place exactly for these. */
+/* Infinities and NaNs are the numbers whose exponent is all ones. Without the sign,
+ * adding `one`, the lowest bit of the exponent, carries into the sign's place exactly for
+ * these. */
 #define DEFINE_NONFINITE(dtype, word, one)                                                                             \
 	NOT_FOR_TSAN static inline word carry_##dtype(const char *s)                                                   \
 	{                                                                                                              \

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* NEON of 64-bit ARM, which every such processor has; see vec.h for the primitives. NEON's own maximum and minimum are
- * not used: they order -0 before +0, which `a > b ? a : b` does not. */
+/* NEON of 64-bit ARM, which every such processor has; see vec.h for the primitives.
+ * NEON's own maximum and minimum are not used: they order -0 before +0, which `a > b ? a
+ * : b` does not. */
 #include "common/kernels/impl.h"
 
 #if defined(__aarch64__) && defined(__ARM_NEON)

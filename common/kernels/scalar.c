@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Plain C. Runs everywhere, processes the remaining elements after the vector kernels, and is the reference that tests
- * compare them with. */
+/* Plain C. Runs everywhere, processes the remaining elements after the vector kernels,
+ * and is the reference that tests compare them with. */
 #include "common/kernels/loops.h"
 
 static inline uint16_t load_u16(const void *p)
@@ -146,7 +146,8 @@ DEFINE_FLOAT_REDUCES(prod)
 DEFINE_FLOAT_REDUCES(max)
 DEFINE_FLOAT_REDUCES(min)
 
-/* The store may be in place: each element is written at or before the place it was read from. */
+/* The store may be in place: each element is written at or before the place it was read
+ * from. */
 #define DEFINE_HALF_COPIES(dtype, widen, narrow)                                                                       \
 	static void load_##dtype(void *acc, const void *src, size_t n)                                                 \
 	{                                                                                                              \

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The float kernels in terms of vector primitives that the including table file has defined before:
+/* The float kernels in terms of vector primitives that the including table file has
+ * defined before:
  *   vec_f32, vec_f64                  vector types on which + and * work
  *   mask_f32, mask_f64                what comparisons give; | works
  *   F32_LANES, F64_LANES              elements in a vector
@@ -18,7 +19,8 @@
 
 #define ALWAYS_INLINE inline __attribute__((always_inline))
 
-/* chooses get_source for the accumulator type; dtype is a constant at each use, so the choice costs nothing */
+/* chooses get_source for the accumulator type; dtype is a constant at each use, so the
+ * choice costs nothing */
 static ALWAYS_INLINE vec_f32 get_source_f32(const char *s, enum rs_dtype dtype)
 {
 	if (dtype == RS_FLOAT16)
@@ -65,7 +67,8 @@ DEFINE_VEC_REDUCES(prod, RS_PROD)
 DEFINE_VEC_REDUCES(max, RS_MAX)
 DEFINE_VEC_REDUCES(min, RS_MIN)
 
-/* The store may be in place: each vector is written at or before the place it was read from. */
+/* The store may be in place: each vector is written at or before the place it was read
+ * from. */
 #define DEFINE_VEC_COPIES(dtype, code, half)                                                                           \
 	static void load_##dtype(void *acc, const void *src, size_t n)                                                 \
 	{                                                                                                              \

@@ -26,8 +26,8 @@ static bool is_own(const struct addrinfo *ai)
 	return own;
 }
 
-/* Returns whether workers that connect to an address reach this reducer: the port is the one on which it listens, and
- * the host is this machine. */
+/* Returns whether workers that connect to an address reach this reducer: the port is the
+ * one on which it listens, and the host is this machine. */
 static bool is_this_reducer(const struct rs_config *cfg, const char *address)
 {
 	struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICSERV}, *list;
@@ -49,8 +49,8 @@ static bool is_this_reducer(const struct rs_config *cfg, const char *address)
 	return own;
 }
 
-/* Compares the names of a reducer's certificate with those that workers expect. If no reducer of the file can be
- * recognised as this one, any of them will do. */
+/* Compares the names of a reducer's certificate with those that workers expect. If no
+ * reducer of the file can be recognised as this one, any of them will do. */
 static void check_own_names(struct check *c, const SSL_CTX *ctx)
 {
 	char expected[RS_HOST_MAX], names[TLS_NAMES_MAX], expiry[TLS_EXPIRY_TEXT];

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The checks of a configuration before a process uses it. A daemon calls the same functions at its start, for its
- * option
- * --check, and `reductionctl check` calls them for any role. They change nothing: they bind no port, create no file and
- * take no lock, so a running daemon is not disturbed. One thread.
+/* The checks of a configuration before a process uses it. A daemon calls the same
+ * functions at its start, for its option --check, and `reductionctl check` calls them for
+ * any role. They change nothing: they bind no port, create no file and take no lock, so a
+ * running daemon is not disturbed. One thread.
  *
  *     check_init(&c); if (check_load(&c, &cfg, file)) check_server(&c); ... check_close(&c); */
 #ifndef RS_CONFIG_CHECK_CHECK_H
@@ -52,25 +52,30 @@ struct check {
 /* list.c */
 void check_init(struct check *c);
 void check_close(struct check *c);
-/* Reads a file (NULL: the defaults; with `standard_input` "-" is standard input) and adds a line for each problem.
- * Returns whether *ret was set; release it with rs_config_close(). */
+/* Reads a file (NULL: the defaults; with `standard_input` "-" is standard input) and adds
+ * a line for each problem. Returns whether *ret was set; release it with
+ * rs_config_close(). */
 bool check_load(struct check *c, struct rs_config *ret, const char *file, bool standard_input);
-/* Adds a line about a key. index: of the element if the section is a list, else -1. The position comes from the file,
- * unless the command line has changed the value. */
+/* Adds a line about a key. index: of the element if the section is a list, else -1. The
+ * position comes from the file, unless the command line has changed the value. */
 void check_add(struct check *c, enum check_severity severity, const char *section, int index, const char *key,
 	       const struct rs_err *e);
 /* Adds an error whose cause is not in the file. */
 void check_add_other(struct check *c, const char *key, const struct rs_err *e);
 void check_fact(struct check *c, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-/* Returns whether the file has a value for a key, or with key NULL whether it has the section. */
+/* Returns whether the file has a value for a key, or with key NULL whether it has the
+ * section. */
 bool check_has(const struct check *c, const char *section, const char *key);
-/* Writes a line as a sentence with its position: "file:3:9: warning: key: ...". Returns buf. */
+/* Writes a line as a sentence with its position: "file:3:9: warning: key: ...". Returns
+ * buf. */
 const char *check_text(const struct check *c, const struct check_line *l, char *buf, size_t size);
-/* Writes what was checked and found good: several lines. roles: a set of enum check_role. */
+/* Writes what was checked and found good: several lines. roles: a set of enum
+ * check_role. */
 void check_print_good(const struct check *c, unsigned roles, FILE *out);
 
 /* roles.c */
-/* Adds an error for everything that makes the daemon refuse to start. The daemons call these at their start. */
+/* Adds an error for everything that makes the daemon refuse to start. The daemons call
+ * these at their start. */
 void check_server_start(struct check *c);
 void check_agent_start(struct check *c);
 /* Add, beyond these, what makes jobs fail later, and warnings. */
@@ -82,7 +87,8 @@ unsigned check_roles_of(const struct check *c);
 
 /* files.c */
 void check_secret(struct check *c);
-/* Checks server.secret, and server.secrets_dir as a directory, and with `each` the secrets in it. */
+/* Checks server.secret, and server.secrets_dir as a directory, and with `each` the
+ * secrets in it. */
 void check_secrets(struct check *c, bool each);
 void check_tokens(struct check *c);
 /* Checks that the configuration names the files of security.tls that one side needs. */
@@ -91,20 +97,24 @@ void check_tls_named(struct check *c, enum rs_tls_side side);
 void check_tls(struct check *c, enum rs_tls_side side);
 /* Checks the files of an HTTP port with TLS. */
 void check_http_tls(struct check *c, const char *section, int mode);
-/* Opens the directory with the secrets of jobs; the caller closes *ret. Errors: RS_ECONFIG. */
+/* Opens the directory with the secrets of jobs; the caller closes *ret. Errors:
+ * RS_ECONFIG. */
 int check_secrets_open(DIR **ret, const char *path, struct rs_err *e);
 
 /* certificate.c */
-/* Adds warnings about the own certificate of a context: its dates, its names and who has signed it. */
+/* Adds warnings about the own certificate of a context: its dates, its names and who has
+ * signed it. */
 void check_certificate(struct check *c, enum rs_tls_side side, SSL_CTX *ctx);
 
 /* listen.c */
-/* Resolves the address of a listening socket. Errors: RS_ECONFIG if it is not an address or cannot be resolved, or if
- * an address is not loopback and not_loopback_ok is false. The caller frees *ret with freeaddrinfo(). */
+/* Resolves the address of a listening socket. Errors: RS_ECONFIG if it is not an address
+ * or cannot be resolved, or if an address is not loopback and not_loopback_ok is false.
+ * The caller frees *ret with freeaddrinfo(). */
 int check_listen(struct addrinfo **ret, const char *address, bool not_loopback_ok, struct rs_err *e);
 /* Stores the error of a socket that cannot listen. Returns RS_EIO. */
 int check_listen_failed(struct rs_err *e, int sys, const char *address);
-/* Returns whether workers must authenticate, so that a reducer may listen on other addresses than loopback. */
+/* Returns whether workers must authenticate, so that a reducer may listen on other
+ * addresses than loopback. */
 bool check_authenticates(const struct rs_config *cfg);
 /* An HTTP port in the configuration. */
 struct check_http_port {
@@ -118,7 +128,8 @@ void check_http(struct check *c, const struct check_http_port *port);
 void check_listens(struct check *c);
 
 /* socket.c */
-/* Checks that an agent can make its socket at a path: its folder, and what is there. Errors: RS_EIO. */
+/* Checks that an agent can make its socket at a path: its folder, and what is there.
+ * Errors: RS_EIO. */
 int check_socket(const char *path, struct rs_err *e);
 
 /* machine.c */

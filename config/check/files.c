@@ -9,7 +9,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Returns whether this process can read a file. On another machine's file it adds a note if not. */
+/* Returns whether this process can read a file. On another machine's file it adds a note
+ * if not. */
 static bool check_can_look(struct check *c, const char *section, const char *key, const char *path)
 {
 	struct rs_err e;

@@ -124,7 +124,8 @@ void check_fact(struct check *c, const char *fmt, ...)
 	add_line(c, &l);
 }
 
-/* Adds an error of the parser, which begins with "name:line:column: key: " if it has a position. */
+/* Adds an error of the parser, which begins with "name:line:column: key: " if it has a
+ * position. */
 static void on_parse_error(void *user, const struct rs_err *e)
 {
 	struct check *c = user;

@@ -16,7 +16,8 @@ static bool is_loopback(const struct sockaddr *sa)
 	return rs_endpoint_of_sockaddr(&end, sa) && rs_endpoint_is_loopback(&end);
 }
 
-/* Refuses to listen on an address that other machines can reach without authentication. */
+/* Refuses to listen on an address that other machines can reach without
+ * authentication. */
 static int refuse_open(const char *address, struct rs_err *e)
 {
 	return rs_fail(
@@ -28,7 +29,8 @@ static int refuse_open(const char *address, struct rs_err *e)
 	    address);
 }
 
-/* Checks that an address says on which network card it is, if it is one that each card has. */
+/* Checks that an address says on which network card it is, if it is one that each card
+ * has. */
 static int check_card(const char *address, const struct rs_host_port *at, const struct sockaddr *sa, struct rs_err *e)
 {
 	const struct sockaddr_in6 *v6 = (const struct sockaddr_in6 *)sa;
@@ -83,7 +85,8 @@ bool check_authenticates(const struct rs_config *cfg)
 	return cfg->server.secrets_dir[0] || cfg->server.secret[0] || cfg->security.tls == TLS_MUTUAL;
 }
 
-/* Returns whether an address belongs to this machine: whether its host can be bound, with any free port. */
+/* Returns whether an address belongs to this machine: whether its host can be bound, with
+ * any free port. */
 static int check_own(const struct addrinfo *ai, const char *address, struct rs_err *e)
 {
 	struct sockaddr_storage any;
@@ -161,7 +164,8 @@ static void check_collide(struct check *c, const char *key, const char *address,
 	check_add(c, CHECK_ERROR, "server", -1, key, &e);
 }
 
-/* Returns RS_OK if an HTTP port may serve other machines: only to clients that prove a right, over TLS. */
+/* Returns RS_OK if an HTTP port may serve other machines: only to clients that prove a
+ * right, over TLS. */
 static int check_http_reach(const struct check *c, const struct check_http_port *port, struct rs_err *e)
 {
 	if (port->insecure || port->tls == TLS_MUTUAL || (port->tls == TLS_ON && c->cfg->security.read_token[0]))

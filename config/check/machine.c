@@ -8,7 +8,8 @@
 #include <stdint.h>
 #include <unistd.h>
 
-/* Returns the memory of this machine, or of the control groups that this process is in, if one of them allows less. */
+/* Returns the memory of this machine, or of the control groups that this process is in,
+ * if one of them allows less. */
 static uint64_t machine_memory(void)
 {
 	long pages = sysconf(_SC_PHYS_PAGES), size = sysconf(_SC_PAGESIZE);

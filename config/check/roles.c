@@ -76,7 +76,8 @@ static void check_agent_self(struct check *c)
 							.insecure = c->cfg->agent.insecure});
 }
 
-/* The files of security.tls may come later, as those of its jobs; but without their names no job can ever start. */
+/* The files of security.tls may come later, as those of its jobs; but without their names
+ * no job can ever start. */
 void check_agent_start(struct check *c)
 {
 	check_agent_self(c);

@@ -1,7 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Starts the daemon that REDUCTION_ROLE names, server or agent, with options from the arguments; or the command that the
-# arguments are, such as reductionctl. The configuration is REDUCTION_CONFIG, or /etc/reduction/reduction.yaml if there.
+# Starts the daemon that REDUCTION_ROLE names, server or agent, with options from the
+# arguments; or the command that the arguments are, such as reductionctl. The
+# configuration is REDUCTION_CONFIG, or /etc/reduction/reduction.yaml if there.
 set -eu
 case ${1-} in
 '' | -*) ;;

@@ -1,9 +1,10 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# image.sh FOLDER [--mmdebstrap] [ARGUMENT]...: builds the container image "reduction" with podman or buildah, writes it
-# to FOLDER/reduction.tar (an OCI archive, for podman load), and prints its files and its size. ARGUMENTs are those of
-# podman build. The programs are built in an image of Debian; with --mmdebstrap that one is made from Debian's packages,
-# on a machine that reaches a mirror of Debian but no registry.
+# image.sh FOLDER [--mmdebstrap] [ARGUMENT]...: builds the container image "reduction"
+# with podman or buildah, writes it to FOLDER/reduction.tar (an OCI archive, for podman
+# load), and prints its files and its size. ARGUMENTs are those of podman build. The
+# programs are built in an image of Debian; with --mmdebstrap that one is made from
+# Debian's packages, on a machine that reaches a mirror of Debian but no registry.
 set -eu
 cd "$(dirname "$0")/../.."
 out=$(mkdir -p "$1" && cd "$1" && pwd)

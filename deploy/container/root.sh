@@ -1,9 +1,10 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# root.sh FOLDER GRPC: builds the programs, with gRPC if GRPC is "on", and makes the root of the container image in
-# FOLDER, which does not exist yet. It has the programs, a shell for the entry point, the shared libraries that they
-# load, and the authorities that sign certificates of public servers. For those who scan images it names the packages
-# of Debian that these files come from, with their licences.
+# root.sh FOLDER GRPC: builds the programs, with gRPC if GRPC is "on", and makes the root
+# of the container image in FOLDER, which does not exist yet. It has the programs, a shell
+# for the entry point, the shared libraries that they load, and the authorities that sign
+# certificates of public servers. For those who scan images it names the packages of
+# Debian that these files come from, with their licences.
 set -eu
 cd "$(dirname "$0")/../.."
 root=$1 grpc=$2

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* reductionctl support-bundle: one archive for those who help.
  *
- * The happy path is: all configurations are read, so that all secrets are known -> each target is asked for its status
- * and its past events -> this machine is described -> the list of targets says who has answered. Failure modes: a
- * target that does not answer, or whose configuration is wrong, is a line in that list and a warning; the archive
- * cannot be written: an error. */
+ * The happy path is: all configurations are read, so that all secrets are known -> each
+ * target is asked for its status and its past events -> this machine is described -> the
+ * list of targets says who has answered. Failure modes: a target that does not answer, or
+ * whose configuration is wrong, is a line in that list and a warning; the archive cannot
+ * be written: an error. */
 #include "deploy/ctl/bundle.h"
 
 #include "common/host/http/metrics.h"
@@ -59,7 +60,8 @@ static void add_environment(struct bundle *b)
 	bundle_end(b, "environment.txt");
 }
 
-/* Remembers the values of variables that may be secrets, or the contents of the files that they name. */
+/* Remembers the values of variables that may be secrets, or the contents of the files
+ * that they name. */
 static void take_environment(struct bundle *b)
 {
 	for (char **v = environ; *v; v++) {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a support bundle says of the machine on which reductionctl runs: copies of files of /proc and /sys, and what
- * some programs print. A file that cannot be read, and a program that is not there, is a line in the bundle. */
+/* What a support bundle says of the machine on which reductionctl runs: copies of files
+ * of /proc and /sys, and what some programs print. A file that cannot be read, and a
+ * program that is not there, is a line in the bundle. */
 #include "deploy/ctl/bundle.h"
 
 #include "common/version.h"
@@ -160,7 +161,8 @@ static void copy_group(const char *root, char *path, FILE *out)
 	}
 }
 
-/* Copies the limits of the groups of a process: lines "0::/a/b" or "4:cpu,cpuacct:/a/b". */
+/* Copies the limits of the groups of a process: lines "0::/a/b" or
+ * "4:cpu,cpuacct:/a/b". */
 static void copy_groups(const char *pid, FILE *out)
 {
 	char path[64], line[400], root[200];

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Removes secrets from a text. JSON, and log lines with it, writes some characters of a secret as escapes. So the text
- * is searched as it is, then with its escapes undone, then with those undone that this has brought to light: a log line
- * within a JSON string. Secrets that overlap are removed as a whole, since all are found before the first one is
- * overwritten. */
+/* Removes secrets from a text. JSON, and log lines with it, writes some characters of a
+ * secret as escapes. So the text is searched as it is, then with its escapes undone, then
+ * with those undone that this has brought to light: a log line within a JSON string.
+ * Secrets that overlap are removed as a whole, since all are found before the first one
+ * is overwritten. */
 #include "deploy/ctl/bundle.h"
 
 #include <stdint.h>
@@ -11,8 +12,9 @@
 
 enum { DEPTH = 2 }; /* how many times escapes are undone */
 
-/* A text whose escapes are undone. Byte i of it stands for the original from from[i] to before from[i + 1]. Of an
- * escape for several bytes all but the last stand for nothing. */
+/* A text whose escapes are undone. Byte i of it stands for the original from from[i] to
+ * before from[i + 1]. Of an escape for several bytes all but the last stand for
+ * nothing. */
 struct undone {
 	char *text;
 	size_t *from;
@@ -44,7 +46,8 @@ static int32_t hex_number(const char *text, size_t n, unsigned digits)
 	return value;
 }
 
-/* Reads "\uXXXX", or two of them for one character. Returns its bytes; 0: this is neither. */
+/* Reads "\uXXXX", or two of them for one character. Returns its bytes; 0: this is
+ * neither. */
 static size_t unicode_escape(const char *text, size_t n, int32_t *ret)
 {
 	int32_t c = n > 2 && text[1] == 'u' ? hex_number(text + 2, n - 2, 4) : -1, low;
@@ -69,7 +72,8 @@ static size_t put_utf8(char *to, int32_t c)
 	return n;
 }
 
-/* Undoes the escape at `text`. Returns how many bytes it has; 0: there is none. `to` gets what it stands for. */
+/* Undoes the escape at `text`. Returns how many bytes it has; 0: there is none. `to` gets
+ * what it stands for. */
 static size_t undo_one(const char *text, size_t n, char to[4], size_t *to_n)
 {
 	static const char names[] = "\"\\/bfnrt", values[] = "\"\\/\b\f\n\r\t";
@@ -95,7 +99,8 @@ static size_t undo_one(const char *text, size_t n, char to[4], size_t *to_n)
 	return taken;
 }
 
-/* Undoes all escapes, in place since none is shorter than what it stands for. False: there is none. */
+/* Undoes all escapes, in place since none is shorter than what it stands for. False:
+ * there is none. */
 static bool undo_all(struct undone *u)
 {
 	size_t out = 0;

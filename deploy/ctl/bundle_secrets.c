@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The files of a support bundle, without secrets. The configuration names files of secrets, so their content is not
- * needed at all; it is removed where another text, as a line of the log, has it. */
+/* The files of a support bundle, without secrets. The configuration names files of
+ * secrets, so their content is not needed at all; it is removed where another text, as a
+ * line of the log, has it. */
 #include "deploy/ctl/bundle.h"
 
 #include "common/auth.h"
@@ -60,7 +61,8 @@ void bundle_secret_file(struct bundle *b, const char *path)
 	OPENSSL_cleanse(text, sizeof text);
 }
 
-/* Looks at the value of one key. A relative name of a file is read from the folder of the configuration. */
+/* Looks at the value of one key. A relative name of a file is read from the folder of the
+ * configuration. */
 static void take_key(struct bundle *b, char value[RS_PATH_LEN], const char *file, bool is_token)
 {
 	const char *slash = file ? strrchr(file, '/') : NULL, *text = value;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* reductionctl check: the checks of config/check, for the roles that a file is made for, and with --connect the answers
- * of its reducers. All machines get the same file. So without --role a named file that is not on this machine, or that
- * this user may not read, is reported but is not an error. */
+/* reductionctl check: the checks of config/check, for the roles that a file is made for,
+ * and with --connect the answers of its reducers. All machines get the same file. So
+ * without --role a named file that is not on this machine, or that this user may not
+ * read, is reported but is not an error. */
 #include "config/check/check.h"
 #include "deploy/ctl/ctl.h"
 #include "deploy/ctl/probe.h"
@@ -148,8 +149,8 @@ static void check_roles(struct check *c, struct rs_config *cfg, unsigned roles)
 		check_add_other(c, "REDUCTION_LOG", &e);
 }
 
-/* Connects to the reducers, and adds an error for each that does not answer as it should. *ret is NULL after an error;
- * the caller frees it. */
+/* Connects to the reducers, and adds an error for each that does not answer as it should.
+ * *ret is NULL after an error; the caller frees it. */
 static int connect_all(struct check *c, uint32_t timeout_ms, struct probe **ret, struct rs_err *e)
 {
 	const struct rs_config *cfg = c->cfg;

@@ -1,14 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The commands of reductionctl, and what the commands that query reducers share. A command is in the file of its name,
- * `drain` and `reload` in admin.c; the work of plan and render is done in their folders. doctor_rules.c and timeline*.c
- * do no I/O. Everything that comes from the network is cleaned (common/utf8.h) before it is printed.
+/* The commands of reductionctl, and what the commands that query reducers share. A
+ * command is in the file of its name, `drain` and `reload` in admin.c; the work of plan
+ * and render is done in their folders. doctor_rules.c and timeline*.c do no I/O.
+ * Everything that comes from the network is cleaned (common/utf8.h) before it is printed.
  *
- * The main thread runs a command. `events` and `check --connect` have a thread for each reducer, because one reducer
- * may be silent while another answers; such a thread writes only to what belongs to its reducer, and the main thread
- * waits for all of them. A command owns what it opens.
+ * The main thread runs a command. `events` and `check --connect` have a thread for each
+ * reducer, because one reducer may be silent while another answers; such a thread writes
+ * only to what belongs to its reducer, and the main thread waits for all of them. A
+ * command owns what it opens.
  *
- * A command returns an error with its sentence, and main.c prints it: RS_EINVAL is wrong usage (exit status 2), all
- * others are exit status 1. A command that has printed several errors itself returns an empty sentence. */
+ * A command returns an error with its sentence, and main.c prints it: RS_EINVAL is wrong
+ * usage (exit status 2), all others are exit status 1. A command that has printed several
+ * errors itself returns an empty sentence. */
 #ifndef RS_DEPLOY_CTL_CTL_H
 #define RS_DEPLOY_CTL_CTL_H
 
@@ -50,20 +53,23 @@ struct command {
 	const char *name;
 	enum file_arg file;
 	const char *help;
-	/* Runs the command: writes to standard output; errors to *e, with an empty sentence if they are printed
-	 * already. RS_EINVAL: wrong usage. COMMAND_FOUND: success, and something was found to be wrong. */
+	/* Runs the command: writes to standard output; errors to *e, with an empty
+	 * sentence if they are printed already. RS_EINVAL: wrong usage. COMMAND_FOUND:
+	 * success, and something was found to be wrong. */
 	int (*run)(const struct call *call, struct rs_err *e);
 	const struct option *options; /* may be NULL */
 	unsigned options_n;
 };
 
-/* Reads the configuration of a call; "-" is standard input, NULL the defaults. Errors: those of rs_config_load. */
+/* Reads the configuration of a call; "-" is standard input, NULL the defaults. Errors:
+ * those of rs_config_load. */
 int load_config(struct rs_config *ret, const struct call *call, struct rs_err *e);
 /* Returns the name of a call's file for messages. */
 const char *file_name(const struct call *call);
 
-/* Reads the value of an option; NULL, it was not given: *ret stays. `option` is its name without dashes. Errors:
- * RS_EINVAL, which names the option, what was found and what was expected. */
+/* Reads the value of an option; NULL, it was not given: *ret stays. `option` is its name
+ * without dashes. Errors: RS_EINVAL, which names the option, what was found and what was
+ * expected. */
 int take_number(const char *given, const char *option, uint32_t least, uint32_t most, uint32_t *ret, struct rs_err *e);
 int take_seconds(const char *given, const char *option, double least, double most, double *ret, struct rs_err *e);
 
@@ -90,7 +96,8 @@ enum reducers_option {
 #define REDUCERS_OPTION_ROWS                                                                                           \
 	REDUCERS_QUERY_ROWS, [REDUCERS_JSON] = {"json", NULL, "print JSON, one line with an object for each answer"}
 
-/* The reducers that a command queries. Invariant: all pointers that are not NULL are owned. */
+/* The reducers that a command queries. Invariant: all pointers that are not NULL are
+ * owned. */
 struct reducers {
 	struct {
 		char name[RS_NAME_MAX]; /* as in the file; "" without one */
@@ -105,24 +112,28 @@ struct reducers {
 	struct tls_texts texts;
 };
 
-/* Reads what the call names: addresses or a file, a token, certificates. At most one file, whose certificates are for
- * all. `admin`: from a file take admin_token, else read_token. Errors: RS_EINVAL (usage), RS_ECONFIG, RS_EIO,
- * RS_EUNSUPPORTED (no gRPC). */
+/* Reads what the call names: addresses or a file, a token, certificates. At most one
+ * file, whose certificates are for all. `admin`: from a file take admin_token, else
+ * read_token. Errors: RS_EINVAL (usage), RS_ECONFIG, RS_EIO, RS_EUNSUPPORTED (no
+ * gRPC). */
 int reducers_open(struct reducers *a, const struct call *call, bool admin, struct rs_err *e);
 void reducers_close(struct reducers *a);
-/* Writes the name of a reducer for messages and tables: "r0 (127.0.0.1:7601)", or its address alone. Returns buf. */
+/* Writes the name of a reducer for messages and tables: "r0 (127.0.0.1:7601)", or its
+ * address alone. Returns buf. */
 const char *reducers_name(const struct reducers *a, unsigned reducer, char *buf, size_t size);
 
-/* Sends a request; the caller releases *ret with a->rpc->query_free(). timeout_ms 0: no limit. Errors: as those of the
- * module. */
+/* Sends a request; the caller releases *ret with a->rpc->query_free(). timeout_ms 0: no
+ * limit. Errors: as those of the module. */
 int reducers_send(struct reducers *a, unsigned reducer, const char *path, const ProtobufCMessage *request,
 		  uint32_t timeout_ms, struct rpc_query **ret, struct rs_err *e);
-/* Waits for the next message, which the caller frees. 1: *ret is set; 0: the answer is complete; else an error. */
+/* Waits for the next message, which the caller frees. 1: *ret is set; 0: the answer is
+ * complete; else an error. */
 int reducers_next(struct reducers *a, unsigned reducer, struct rpc_query *query, const ProtobufCMessageDescriptor *type,
 		  ProtobufCMessage **ret, struct rs_err *e);
-/* Queries all reducers at the same time, and passes each answer to `take`, in the order of the reducers. Of several
- * reducers, each that fails is printed to standard error. Returns RS_OK, or the code of the last one that failed; then
- * *e is about all of them. */
+/* Queries all reducers at the same time, and passes each answer to `take`, in the order
+ * of the reducers. Of several reducers, each that fails is printed to standard error.
+ * Returns RS_OK, or the code of the last one that failed; then *e is about all of
+ * them. */
 int reducers_all(struct reducers *a, const char *path, const ProtobufCMessage *request,
 		 const ProtobufCMessageDescriptor *type,
 		 void (*take)(struct reducers *a, unsigned reducer, const ProtobufCMessage *answer), struct rs_err *e);
@@ -130,10 +141,12 @@ int reducers_all(struct reducers *a, const char *path, const ProtobufCMessage *r
 /* status_agent.c */
 /* Prints the status of an agent. */
 void show_agent(struct reducers *a, unsigned reducer, const Reduction__V1__StatusReply *m);
-/* Prints a line about the reducers that a job has lost, if there are any. now_ms: the clock of the reducer. */
+/* Prints a line about the reducers that a job has lost, if there are any. now_ms: the
+ * clock of the reducer. */
 void show_lost(const Reduction__V1__JobStatus *job, int64_t now_ms);
 
-/* Writes the object of one answer on a line: "reducer", "address" and the fields of the message. */
+/* Writes the object of one answer on a line: "reducer", "address" and the fields of the
+ * message. */
 void json_answer(const struct reducers *a, unsigned reducer, const ProtobufCMessage *m, FILE *out);
 
 #endif

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* reductionctl doctor: why is a job slow? One status of each reducer or agent, judged by the rules of doctor_rules.c.
+/* reductionctl doctor: why is a job slow? One status of each reducer or agent, judged by
+ * the rules of doctor_rules.c.
  */
 #include "deploy/ctl/doctor.h"
 

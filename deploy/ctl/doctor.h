@@ -9,8 +9,9 @@
 #include <stddef.h>
 
 enum {
-	/* A rank is late if the others waited for it in at least a tenth of the last second, and three times as long as
-	 * for the mean of the other ranks. One rank is the last with every chunk, also when all are equally fast. */
+	/* A rank is late if the others waited for it in at least a tenth of the last
+	 * second, and three times as long as for the mean of the other ranks. One rank is
+	 * the last with every chunk, also when all are equally fast. */
 	LATE_PERMIL = 100,
 	LATE_TIMES = 3,
 	MISSING_MS = 1000, /* or if a chunk has waited for it this long */
@@ -47,7 +48,8 @@ struct pace {
 	uint64_t us;
 };
 
-/* The list of findings, and what doctor_compare needs. Invariant: n <= FINDINGS_MAX, the highest score first. */
+/* The list of findings, and what doctor_compare needs. Invariant: n <= FINDINGS_MAX, the
+ * highest score first. */
 struct findings {
 	struct finding at[FINDINGS_MAX];
 	unsigned n;
@@ -55,10 +57,12 @@ struct findings {
 	unsigned paces_n;
 };
 
-/* Adds what is wrong according to the status of one reducer or agent; `name` is its name. */
+/* Adds what is wrong according to the status of one reducer or agent; `name` is its
+ * name. */
 void doctor_look(struct findings *all, const Reduction__V1__StatusReply *m, const char *name);
 
-/* Adds what shows only when the reducers of a job are compared. To be called after doctor_look for all of them. */
+/* Adds what shows only when the reducers of a job are compared. To be called after
+ * doctor_look for all of them. */
 void doctor_compare(struct findings *all);
 
 /* True if the rank is late, see LATE_PERMIL. */

@@ -173,7 +173,8 @@ static void look_traffic(const struct place *at, const Reduction__V1__JobStatus 
 		    "a result needs %.1f ms on average, its sum %.1f ms", (double)sending / 1e3, (double)summing / 1e3);
 }
 
-/* A reducer that a job has lost. If only small messages passed, it may be well, and is brought back after pauses. */
+/* A reducer that a job has lost. If only small messages passed, it may be well, and is
+ * brought back after pauses. */
 static void look_lost(const struct place *at, const char *id, uint64_t for_ms, unsigned losses, const char *why)
 {
 	bool path = strstr(why, "small messages");

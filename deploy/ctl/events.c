@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* reductionctl events: a thread for each reducer reads its events, since one may be silent while another has many. */
+/* reductionctl events: a thread for each reducer reads its events, since one may be
+ * silent while another has many. */
 #include "common/utf8.h"
 #include "deploy/ctl/ctl.h"
 #include "proto/reduction.pb-c.h"

@@ -8,7 +8,8 @@
 
 enum { STORED_MAX = 65535 /* bytes in a stored block, RFC 1951 */ };
 
-/* sum and size: the CRC-32, inverted, and the number of all bytes so far. failed: nothing is written any more. */
+/* sum and size: the CRC-32, inverted, and the number of all bytes so far. failed: nothing
+ * is written any more. */
 struct gzip {
 	int fd;
 	uint32_t sum, size;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* reductionctl: checks and prints configurations, plans the shard map, and watches and controls reducers. */
+/* reductionctl: checks and prints configurations, plans the shard map, and watches and
+ * controls reducers. */
 #include "deploy/ctl/ctl.h"
 
 #include "common/version.h"
@@ -198,7 +199,8 @@ static int print_command_usage(const struct command *c)
 	return finish_output();
 }
 
-/* Reads the option at argv[*i], "--name VALUE" or "--name=VALUE", and moves *i to its last argument. */
+/* Reads the option at argv[*i], "--name VALUE" or "--name=VALUE", and moves *i to its
+ * last argument. */
 static int take_option(const struct command *c, struct call *call, int argc, char **argv, int *i)
 {
 	const char *name = argv[*i] + 2, *equals = strchr(argv[*i], '=');

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# the operator's tool, with the planner of shard maps, and jobs of managed services with reducers filled in
+# the operator's tool, with the planner of shard maps, and jobs of managed services with
+# reducers filled in
 $(eval $(call archive,libplan,deploy/ctl/plan))
 $(eval $(call archive,librender,deploy/ctl/render))
 plan_obj := $(patsubst %.c,$(B)/%.o,$(wildcard deploy/ctl/plan/*.c))

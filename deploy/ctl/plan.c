@@ -81,8 +81,8 @@ static bool is_taken(const struct rs_reducer *list, unsigned n, const char *name
 	return false;
 }
 
-/* Makes the list of reducers that long: keeps the first `keep` ones, the others are placeholders on machines of their
- * own. */
+/* Makes the list of reducers that long: keeps the first `keep` ones, the others are
+ * placeholders on machines of their own. */
 static int set_reducers(struct rs_config *cfg, unsigned keep, unsigned n, struct rs_err *e)
 {
 	struct rs_reducer *list = realloc(cfg->reducers, n * sizeof *list);
@@ -108,7 +108,8 @@ static int set_reducers(struct rs_config *cfg, unsigned keep, unsigned n, struct
 	return RS_OK;
 }
 
-/* Takes the number of reducers: that of --reducers, else that of the file, else that of the workers. */
+/* Takes the number of reducers: that of --reducers, else that of the file, else that of
+ * the workers. */
 static int take_reducers(const struct call *call, struct rs_config *cfg, struct rs_err *e)
 {
 	const char *text = call->value[PLAN_REDUCERS];
@@ -122,7 +123,8 @@ static int take_reducers(const struct call *call, struct rs_config *cfg, struct 
 	return set_reducers(cfg, keep < n ? keep : n, n, e);
 }
 
-/* Writes a temporary file first, so that a full disk does not damage the existing file. */
+/* Writes a temporary file first, so that a full disk does not damage the existing
+ * file. */
 static int write_config(struct rs_config *cfg, const char *file, struct rs_err *e)
 {
 	char fresh[RS_PATH_LEN];
@@ -152,7 +154,8 @@ static int write_config(struct rs_config *cfg, const char *file, struct rs_err *
 	return rc;
 }
 
-/* Prints the plan. The map can be used only if the file names its reducers; then all other lines are comments. */
+/* Prints the plan. The map can be used only if the file names its reducers; then all
+ * other lines are comments. */
 static int show_plan(const struct plan *plan, const struct call *call, struct rs_config *cfg, struct rs_err *e)
 {
 	bool placeholders = !call->file || call->value[PLAN_REDUCERS], map = !placeholders && !call->value[PLAN_WRITE];

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The happy path: a thread for each reducer connects -> HELLO for no rank -> (CHALLENGE -> PROOF) -> WELCOME. Failure
- * modes: no connection, TLS, no answer in time; REFUSED, whose sentence is passed on; a reducer that does not prove
- * that it has the job's secret. */
+/* The happy path: a thread for each reducer connects -> HELLO for no rank -> (CHALLENGE
+ * -> PROOF) -> WELCOME. Failure modes: no connection, TLS, no answer in time; REFUSED,
+ * whose sentence is passed on; a reducer that does not prove that it has the job's
+ * secret. */
 #include "deploy/ctl/probe.h"
 
 #include "common/utf8.h"

@@ -41,7 +41,8 @@ static int take_token(struct reducers *a, const char *file, struct rs_err *e)
 	return rc;
 }
 
-/* Reads the TLS files. Options override those of the configuration; cfg is NULL without one. */
+/* Reads the TLS files. Options override those of the configuration; cfg is NULL without
+ * one. */
 static int take_tls(struct reducers *a, const struct call *call, const struct rs_config *cfg, struct rs_err *e)
 {
 	const char *authority = call->value[REDUCERS_AUTHORITY];
@@ -108,7 +109,8 @@ static int take_file(struct reducers *a, const struct call *call, bool admin, st
 	return rc;
 }
 
-/* Returns true for the name of a file: one that is there, or that a host does not have. */
+/* Returns true for the name of a file: one that is there, or that a host does not
+ * have. */
 static bool is_file(const char *target)
 {
 	const char *suffix = strrchr(target, '.');

@@ -46,7 +46,8 @@ static const struct option render_command_options[] = {
 _Static_assert(sizeof render_command_options / sizeof render_command_options[0] <= OPTIONS_MAX,
 	       "struct call has room for the options");
 
-/* Reads an option like a key of a configuration file into the field of the struct at base. */
+/* Reads an option like a key of a configuration file into the field of the struct at
+ * base. */
 static int take(const struct call *call, enum render_option option, const char *section, const char *name, void *base,
 		struct rs_err *e)
 {

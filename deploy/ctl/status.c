@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* reductionctl status: tables of what reducers and agents do. Those of reducers show for which rank the other ranks
- * wait. */
+/* reductionctl status: tables of what reducers and agents do. Those of reducers show for
+ * which rank the other ranks wait. */
 #include "common/utf8.h"
 #include "deploy/ctl/ctl.h"
 #include "deploy/ctl/doctor.h"
@@ -136,8 +136,8 @@ static void begin_screen(bool json)
 		printf("%s\n", now);
 }
 
-/* Waits for the next round, and reports failed queries, which the next round may answer. False: the reader of standard
- * output is gone. */
+/* Waits for the next round, and reports failed queries, which the next round may answer.
+ * False: the reader of standard output is gone. */
 static bool next_round(double seconds, int rc, const struct rs_err *e)
 {
 	struct timespec ts = {.tv_sec = (time_t)seconds};

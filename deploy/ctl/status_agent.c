@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* reductionctl status of an agent: its jobs, local ranks and reducers; and which reducers a job has lost. */
+/* reductionctl status of an agent: its jobs, local ranks and reducers; and which reducers
+ * a job has lost. */
 #include "common/utf8.h"
 #include "deploy/ctl/ctl.h"
 #include "deploy/ctl/show.h"

@@ -114,7 +114,8 @@ static bool timeline_same_chunk(const struct timeline_record *a, const struct ti
 	return a->source == b->source && a->record.seq == b->record.seq && a->record.chunk == b->record.chunk;
 }
 
-/* Sets a point of a span. Of several events of a kind, after the loss of a reducer, the first one counts. */
+/* Sets a point of a span. Of several events of a kind, after the loss of a reducer, the
+ * first one counts. */
 static void span_take(struct span *s, const struct trace_record *r)
 {
 	static const uint8_t points[TRACE_KINDS] = {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The records of several processes as one timeline: clocks are aligned, the records of a chunk become a span, and the
- * spans are written in Chrome's trace format. Without I/O other than the writing. */
+/* The records of several processes as one timeline: clocks are aligned, the records of a
+ * chunk become a span, and the spans are written in Chrome's trace format. Without I/O
+ * other than the writing. */
 #ifndef RS_DEPLOY_CTL_TIMELINE_H
 #define RS_DEPLOY_CTL_TIMELINE_H
 
@@ -17,7 +18,8 @@ enum {
 	SPAN_POINTS = 4,
 };
 
-/* One process. Its clock minus that of this program was from `least_us` to `most_us`, as questions to it showed. */
+/* One process. Its clock minus that of this program was from `least_us` to `most_us`, as
+ * questions to it showed. */
 struct timeline_process {
 	char name[TIMELINE_NAME];
 	bool worker;
@@ -33,8 +35,9 @@ struct timeline_source {
 	char reducer[CONTROL_JOB]; /* worker: of the connection; else "" */
 };
 
-/* A chunk of a rank on a reducer or a worker. at[] are its times: on a reducer TRACE_BEGUN, TRACE_COMPLETE,
- * TRACE_SUMMED and TRACE_RETURNED, on a worker TRACE_SENDING, TRACE_SENT and TRACE_RESULT. 0: not known. */
+/* A chunk of a rank on a reducer or a worker. at[] are its times: on a reducer
+ * TRACE_BEGUN, TRACE_COMPLETE, TRACE_SUMMED and TRACE_RETURNED, on a worker
+ * TRACE_SENDING, TRACE_SENT and TRACE_RESULT. 0: not known. */
 struct span {
 	unsigned source;
 	uint64_t seq;
@@ -72,12 +75,14 @@ void timeline_close(struct timeline *t);
 int timeline_add(struct timeline *t, unsigned process, const Reduction__V1__TraceReply *m, struct rs_err *e);
 /* Makes the spans, in the order (source, seq, chunk, rank). Errors: RS_ENOMEM. */
 int timeline_join(struct timeline *t, struct rs_err *e);
-/* Aligns the clocks, after timeline_join: an event of one process that is the cause of an event of another one is
- * earlier. Sets offsets, errors and `consistent`. Errors: RS_ENOMEM. */
+/* Aligns the clocks, after timeline_join: an event of one process that is the cause of an
+ * event of another one is earlier. Sets offsets, errors and `consistent`. Errors:
+ * RS_ENOMEM. */
 int timeline_align(struct timeline *t, struct rs_err *e);
 /* Returns the largest error of two processes. */
 int64_t timeline_error_us(const struct timeline *t);
-/* Writes the timeline, after timeline_align. Errors: RS_ENOMEM. The caller checks ferror(). */
+/* Writes the timeline, after timeline_align. Errors: RS_ENOMEM. The caller checks
+ * ferror(). */
 int timeline_write(const struct timeline *t, FILE *out, struct rs_err *e);
 
 #endif

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The clocks of several processes. What is known: each question to a process gives bounds for the difference between
- * its clock and that of this program; and a chunk cannot be complete at a reducer before its worker sends it, nor can
- * the worker have the result before the sum is complete. All of these are bounds for differences of two clocks, so the
- * shortest paths between processes are the tightest bounds that follow from them. Failure mode: bounds that contradict
- * each other, because a clock ran at another speed meanwhile: then only the questions count. */
+/* The clocks of several processes. What is known: each question to a process gives bounds
+ * for the difference between its clock and that of this program; and a chunk cannot be
+ * complete at a reducer before its worker sends it, nor can the worker have the result
+ * before the sum is complete. All of these are bounds for differences of two clocks, so
+ * the shortest paths between processes are the tightest bounds that follow from them.
+ * Failure mode: bounds that contradict each other, because a clock ran at another speed
+ * meanwhile: then only the questions count. */
 #include "deploy/ctl/timeline.h"
 
 #include <stdlib.h>
@@ -27,7 +29,8 @@ static void bound_lower(const struct bounds *b, unsigned from, unsigned to, int6
 		*bound(b, from, to) = most;
 }
 
-/* Replaces each bound by the tightest one that follows from all. Returns false if they contradict each other. */
+/* Replaces each bound by the tightest one that follows from all. Returns false if they
+ * contradict each other. */
 static bool bounds_close(const struct bounds *b)
 {
 	for (unsigned k = 0; k < b->n; k++)
@@ -112,7 +115,8 @@ static int bounds_of_chunks(const struct bounds *b, const struct timeline *t, st
 	return RS_OK;
 }
 
-/* Makes clock i minus that of the first process exactly `value`, and tightens all other bounds by that. */
+/* Makes clock i minus that of the first process exactly `value`, and tightens all other
+ * bounds by that. */
 static void bounds_fix(const struct bounds *b, unsigned i, int64_t value)
 {
 	*bound(b, 0, i) = value;
@@ -124,7 +128,8 @@ static void bounds_fix(const struct bounds *b, unsigned i, int64_t value)
 		}
 }
 
-/* Chooses the difference of each clock to that of the first process, in the middle of what is left. */
+/* Chooses the difference of each clock to that of the first process, in the middle of
+ * what is left. */
 static void choose(const struct bounds *b, struct timeline *t)
 {
 	int64_t first = t->processes[0].least_us + (t->processes[0].most_us - t->processes[0].least_us) / 2;
@@ -138,7 +143,8 @@ static void choose(const struct bounds *b, struct timeline *t)
 	}
 }
 
-/* Sets the error of each process: how far its clock may be from the chosen one, seen from the first process. */
+/* Sets the error of each process: how far its clock may be from the chosen one, seen from
+ * the first process. */
 static void state_errors(const struct bounds *b, struct timeline *t)
 {
 	for (unsigned i = 0; i < t->processes_n; i++) {

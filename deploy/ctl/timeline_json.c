@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A timeline in Chrome's trace format, which Perfetto opens. Each process is a process there. A rank's chunks of a lane
- * are slices of a thread; chunks that overlap in time are on several threads of the same name, because slices of one
- * thread must not overlap. Each chunk is a slice with its phases in it. */
+/* A timeline in Chrome's trace format, which Perfetto opens. Each process is a process
+ * there. A rank's chunks of a lane are slices of a thread; chunks that overlap in time
+ * are on several threads of the same name, because slices of one thread must not overlap.
+ * Each chunk is a slice with its phases in it. */
 #include "common/host/http/json.h"
 #include "deploy/ctl/timeline.h"
 
@@ -76,7 +77,8 @@ static int order_placed(const void *a, const void *b)
 	return c ? c : compare(x->span->chunk, y->span->chunk);
 }
 
-/* Gives each span a thread on which no other one is at the time: ends[i] is the end of the last one of a thread. */
+/* Gives each span a thread on which no other one is at the time: ends[i] is the end of
+ * the last one of a thread. */
 static void place_on_threads(struct writer *w, int64_t *ends)
 {
 	unsigned first = 2, used = 0;

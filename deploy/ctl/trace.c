@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* reductionctl trace: a few operations as a timeline. The happy path: the status of each process says which jobs there
- * are -> questions for the clocks -> all processes record the same operations -> questions again -> one timeline.
- * Failure modes: an operation had begun at one of the processes before it recorded: later operations are asked for. The
+/* reductionctl trace: a few operations as a timeline. The happy path: the status of each
+ * process says which jobs there are -> questions for the clocks -> all processes record
+ * the same operations -> questions again -> one timeline. Failure modes: an operation had
+ * begun at one of the processes before it recorded: later operations are asked for. The
  * operations do not come: the timeline has what came within the time limit. */
 #include "deploy/ctl/ctl.h"
 #include "deploy/ctl/show.h"
@@ -149,8 +150,8 @@ static int ask_clock(struct tracing *tr, unsigned process, int64_t *least, int64
 	return rc ? rc : rs_fail(e, RS_EPROTO, "%s: the answer is empty", tr->reducers.reducers[process].address);
 }
 
-/* Asks all processes for their clocks. The bounds of a process include those of `before`, if these are known: a clock
- * may run a little faster or slower than this one. */
+/* Asks all processes for their clocks. The bounds of a process include those of `before`,
+ * if these are known: a clock may run a little faster or slower than this one. */
 static int ask_clocks(struct tracing *tr, bool before, struct rs_err *e)
 {
 	for (unsigned i = 0; i < tr->timeline.processes_n; i++) {
@@ -225,7 +226,8 @@ static int record(struct tracing *tr, uint64_t later, bool *missed, struct rs_er
 	return rc;
 }
 
-/* Records, again from a later operation on if the first one had begun before all processes recorded. */
+/* Records, again from a later operation on if the first one had begun before all
+ * processes recorded. */
 static int record_all(struct tracing *tr, struct rs_err *e)
 {
 	static const unsigned later[TRIES] = {0, 0, 4, 32, 256, 4096};

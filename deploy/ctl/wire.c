@@ -47,7 +47,8 @@ static int fail_tcp(const struct wire *w, struct rs_err *e)
 	return rs_fail(e, RS_EIO, "%s", tcp_conn_reason(&w->tcp, reason));
 }
 
-/* Waits until TCP can continue: until something arrives, or what waits inside can be sent. */
+/* Waits until TCP can continue: until something arrives, or what waits inside can be
+ * sent. */
 static int wait_tcp(struct wire *w, short events, struct rs_err *e)
 {
 	int rc = wait_for(w, w->tcp.fd, (short)(events | (tcp_conn_unsent(&w->tcp) ? POLLOUT : 0)), e);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One connection to a reducer over TCP (with TLS) or gRPC, used with blocking calls up to a deadline. */
+/* One connection to a reducer over TCP (with TLS) or gRPC, used with blocking calls up to
+ * a deadline. */
 #ifndef RS_DEPLOY_CTL_WIRE_H
 #define RS_DEPLOY_CTL_WIRE_H
 
@@ -29,8 +30,9 @@ struct wire {
 	size_t binding_len; /* 0: the connection has no binding */
 };
 
-/* Connects to "host:port"; tls_name is the name that the certificate must be for. Errors: RS_EIO, RS_ETIMEOUT,
- * RS_EPROTO with the end of a sentence about the reducer; nothing is left open. */
+/* Connects to "host:port"; tls_name is the name that the certificate must be for. Errors:
+ * RS_EIO, RS_ETIMEOUT, RS_EPROTO with the end of a sentence about the reducer; nothing is
+ * left open. */
 int wire_open(struct wire *w, const struct wire_options *opt, const char *address, const char *tls_name,
 	      uint32_t timeout_ms, struct rs_err *e);
 /* Sends all bytes, or receives exactly so many. Errors as above. */

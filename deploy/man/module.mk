@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# Manual pages: from the Markdown here and from what the programs say with --help. Sanitized programs are not installed.
+# Manual pages: from the Markdown here and from what the programs say with --help.
+# Sanitized programs are not installed.
 man_sources  := $(wildcard deploy/man/*.md)
 man_pages    := $(patsubst deploy/man/%.md,$(B)/man/%,$(man_sources))
 man_sections := $(sort $(patsubst .%,%,$(suffix $(man_pages))))

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A call of a server with one request and an answer of any number of messages. The handler gets the call once the
- * request is complete. A call is ended after a while if the client does not send its request or take the end of the
- * answer. As in grpc_stream.c, the owner (first the wait for the request, then the handler) holds a reference, and so
- * does every operation. */
+/* A call of a server with one request and an answer of any number of messages. The
+ * handler gets the call once the request is complete. A call is ended after a while if
+ * the client does not send its request or take the end of the answer. As in
+ * grpc_stream.c, the owner (first the wait for the request, then the handler) holds a
+ * reference, and so does every operation. */
 #include "proto/rpc/grpc_priv.h"
 
 #include <stdatomic.h>
@@ -16,8 +17,8 @@ struct call_op {
 	struct rpc_call *call;
 };
 
-/* One call of a server. Invariant: `refs` counts the owner and every operation in progress; the last of them frees
- * the call. */
+/* One call of a server. Invariant: `refs` counts the owner and every operation in
+ * progress; the last of them frees the call. */
 struct rpc_call {
 	grpc_call *call;
 	const struct rpc_method *method;
@@ -144,7 +145,8 @@ static void on_done(struct op *op, bool ok)
 	call_unref(call_of(op));
 }
 
-/* Copies the request out of gRPC's slices. False: it is too long, or there is no memory. */
+/* Copies the request out of gRPC's slices. False: it is too long, or there is no
+ * memory. */
 static bool take_request(struct rpc_call *c)
 {
 	grpc_byte_buffer_reader reader;

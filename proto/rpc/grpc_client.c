@@ -23,10 +23,12 @@ grpc_channel *client_channel(const char *address, const char *authority, const s
 			     bool watched, struct rs_err *e)
 {
 	grpc_arg args[10] = {
-	    /* a connection for each channel, not one for all with the same address: lanes must not delay each other */
+	    /* a connection for each channel, not one for all with the same address: lanes
+	     * must not delay each other */
 	    integer(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1),
 	    integer(GRPC_ARG_ENABLE_HTTP_PROXY, 0),
-	    /* the user of a stream reconnects itself, and knows what has to be sent again */
+	    /* the user of a stream reconnects itself, and knows what has to be sent
+	     * again */
 	    integer(GRPC_ARG_ENABLE_RETRIES, 0),
 	    integer(GRPC_ARG_SERVICE_CONFIG_DISABLE_RESOLUTION, 1),
 	    integer(GRPC_ARG_MAX_RECEIVE_MESSAGE_LENGTH, message_max),

@@ -7,7 +7,8 @@
 
 enum { LINE_MAX_BYTES = 400 };
 
-/* The only variable of the module: gRPC has one log function for the process, and passes it no argument of ours. */
+/* The only variable of the module: gRPC has one log function for the process, and passes
+ * it no argument of ours. */
 static struct {
 	pthread_mutex_t lock;
 	struct log_sink *first;

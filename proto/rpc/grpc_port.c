@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One gRPC server: the address it listens on, its settings for connections, and the wait for its calls. Our server has
- * one such port that accepts calls, and possibly older ones whose last calls go on. */
+/* One gRPC server: the address it listens on, its settings for connections, and the wait
+ * for its calls. Our server has one such port that accepts calls, and possibly older ones
+ * whose last calls go on. */
 #include "common/address.h"
 #include "proto/rpc/grpc_priv.h"
 
@@ -16,8 +17,9 @@
 
 enum {
 	REQUESTS = 4, /* calls that a queue can take before its thread has processed any */
-	/* Concurrent calls on one connection. Workers have one; each costs 10 KB before our code sees it. Peak memory
-	 * when a client opens 6000 connections with that many calls each: 64 3.3 GB, 16 1.0 GB, 4 0.35 GB. */
+	/* Concurrent calls on one connection. Workers have one; each costs 10 KB before
+	 * our code sees it. Peak memory when a client opens 6000 connections with that
+	 * many calls each: 64 3.3 GB, 16 1.0 GB, 4 0.35 GB. */
 	STREAMS_MAX = 8,
 	PING_INTERVAL_MS = 2000, /* minimum for a client whose connection is silent */
 	HEADERS_MAX = 16384,     /* bytes of a call's headers */
@@ -91,12 +93,14 @@ static grpc_server *make_server(const struct port_options *opt)
 	    {.type = GRPC_ARG_INTEGER, .key = (char *)GRPC_ARG_ALLOW_REUSEPORT, .value.integer = 0},
 	    {.type = GRPC_ARG_INTEGER, .key = (char *)GRPC_ARG_MAX_CONCURRENT_STREAMS, .value.integer = STREAMS_MAX},
 	    {.type = GRPC_ARG_INTEGER, .key = (char *)GRPC_ARG_MAX_METADATA_SIZE, .value.integer = HEADERS_MAX},
-	    /* checked when the whole message has arrived: its sender has to be bounded too, see rpc_server_options */
+	    /* checked when the whole message has arrived: its sender has to be bounded
+	     * too, see rpc_server_options */
 	    {.type = GRPC_ARG_INTEGER,
 	     .key = (char *)GRPC_ARG_MAX_RECEIVE_MESSAGE_LENGTH,
 	     .value.integer = MESSAGE_MAX},
 	    {.type = GRPC_ARG_INTEGER, .key = (char *)GRPC_ARG_HTTP2_MAX_FRAME_SIZE, .value.integer = FRAME_BYTES},
-	    /* no client compresses gradients, and a small compressed message may be a large one */
+	    /* no client compresses gradients, and a small compressed message may be a
+	     * large one */
 	    {.type = GRPC_ARG_INTEGER, .key = (char *)GRPC_ARG_ENABLE_PER_MESSAGE_DECOMPRESSION, .value.integer = 0},
 	    {.type = GRPC_ARG_INTEGER,
 	     .key = (char *)GRPC_COMPRESSION_CHANNEL_ENABLED_ALGORITHMS_BITSET,
@@ -107,21 +111,24 @@ static grpc_server *make_server(const struct port_options *opt)
 	    {.type = GRPC_ARG_INTEGER,
 	     .key = (char *)GRPC_ARG_MAX_CONNECTION_IDLE_MS,
 	     .value.integer = (int)opt->handshake_ms},
-	    /* the streams' own heartbeats detect a lost worker; this is for connections without them */
+	    /* the streams' own heartbeats detect a lost worker; this is for connections
+	     * without them */
 	    {.type = GRPC_ARG_INTEGER, .key = (char *)GRPC_ARG_KEEPALIVE_TIME_MS, .value.integer = (int)opt->detect_ms},
 	    {.type = GRPC_ARG_INTEGER,
 	     .key = (char *)GRPC_ARG_KEEPALIVE_TIMEOUT_MS,
 	     .value.integer = (int)opt->detect_ms},
 	    {.type = GRPC_ARG_INTEGER, .key = (char *)GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, .value.integer = 1},
 	    {.type = GRPC_ARG_INTEGER, .key = (char *)GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, .value.integer = 0},
-	    /* a client that reads events may send keepalives while there are none: gRPC's default is 5 minutes */
+	    /* a client that reads events may send keepalives while there are none: gRPC's
+	     * default is 5 minutes */
 	    {.type = GRPC_ARG_INTEGER,
 	     .key = (char *)GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
 	     .value.integer = PING_INTERVAL_MS},
 	};
 	grpc_channel_args all = {.num_args = sizeof args / sizeof args[0], .args = args};
 
-	/* no GRPC_ARG_RESOURCE_QUOTA: beyond it gRPC ends the oldest streams first, which are those of running jobs */
+	/* no GRPC_ARG_RESOURCE_QUOTA: beyond it gRPC ends the oldest streams first, which
+	 * are those of running jobs */
 	return grpc_server_create(&all, NULL);
 }
 

@@ -16,20 +16,24 @@
 #include <sys/queue.h>
 
 enum {
-	/* Bytes of elements in one message. It is large enough that the cost of a message (a dozen allocations, a
-	 * packet that grants more room) does not matter. It is small enough to stay in a cache between our copy and the
-	 * kernel's, and for a second message to be in flight in the window of a link within a machine. MB/s at 4 / 64
-	 * MiB, 4 ranks and 2 reducers on 2 cores: 128 KiB 548 / 621, 256 KiB 515 / 622. */
+	/* Bytes of elements in one message. It is large enough that the cost of a message
+	 * (a dozen allocations, a packet that grants more room) does not matter. It is
+	 * small enough to stay in a cache between our copy and the kernel's, and for a
+	 * second message to be in flight in the window of a link within a machine. MB/s
+	 * at 4 / 64 MiB, 4 ranks and 2 reducers on 2 cores: 128 KiB 548 / 621, 256 KiB
+	 * 515 / 622. */
 	PIECE_BYTES = 128 << 10,
 	/* Largest message accepted from a peer. */
 	MESSAGE_MAX = 1 << 20,
 	/* Largest message of an answer, which may describe thousands of ranks. */
 	ANSWER_MAX = 64 << 20,
-	/* Unread bytes of a stream from which on no further message is requested; gRPC then grants the peer no more. */
+	/* Unread bytes of a stream from which on no further message is requested; gRPC
+	 * then grants the peer no more. */
 	UNREAD_BYTES = 512 << 10,
-	/* gRPC decides what a peer may send beyond what was requested (BDP_PROBE): it starts with 4 MiB and measures
-	 * what the connection needs. Without BDP_PROBE the window of the whole connection stays at 64 KiB. Every
-	 * message is then answered by a frame that grants room and wakes the peer: half as fast on loopback. */
+	/* gRPC decides what a peer may send beyond what was requested (BDP_PROBE): it
+	 * starts with 4 MiB and measures what the connection needs. Without BDP_PROBE the
+	 * window of the whole connection stays at 64 KiB. Every message is then answered
+	 * by a frame that grants room and wakes the peer: half as fast on loopback. */
 	FRAME_BYTES = 1 << 20, /* of HTTP/2: gRPC's default, 16 KiB, costs a header and a slice for each frame */
 };
 
@@ -39,8 +43,9 @@ struct op {
 	void (*done)(struct op *op, bool ok);
 };
 
-/* ThreadSanitizer does not see how gRPC hands an operation from the thread that starts it to the thread that serves its
- * queue. These calls declare it: op_release before the start, op_acquire when the queue returns the operation. */
+/* ThreadSanitizer does not see how gRPC hands an operation from the thread that starts it
+ * to the thread that serves its queue. These calls declare it: op_release before the
+ * start, op_acquire when the queue returns the operation. */
 #if defined(__SANITIZE_THREAD__)
 #include <sanitizer/tsan_interface.h>
 static inline void op_release(struct op *op)
@@ -62,15 +67,17 @@ static inline void op_acquire(struct op *op)
 }
 #endif
 
-/* A completion queue and the thread that serves it, unless another thread has taken the queue. Invariant: `resting` is
- * true while another thread serves it, and at most one other thread has taken it. */
+/* A completion queue and the thread that serves it, unless another thread has taken the
+ * queue. Invariant: `resting` is true while another thread serves it, and at most one
+ * other thread has taken it. */
 struct rpc_queue {
 	grpc_completion_queue *cq;
 	pthread_t thread;
 	char name[16];
 	void (*tick)(struct rpc_queue *q); /* called on the thread every QUEUE_TICK_MS; NULL: never */
 
-	/* Only events of calls can be put into gRPC's queues; this call has no peer and exists for queue_kick. */
+	/* Only events of calls can be put into gRPC's queues; this call has no peer and
+	 * exists for queue_kick. */
 	grpc_channel *nowhere;
 	grpc_call *idle;
 	struct op kick;
@@ -82,18 +89,19 @@ struct rpc_queue {
 };
 enum { QUEUE_TICK_MS = 500 };
 
-/* RS_EIO: its thread cannot be started. Then *q, and all else of gRPC, must not be freed: gRPC lacks threads of its own
- * too, and would wait for them. */
+/* RS_EIO: its thread cannot be started. Then *q, and all else of gRPC, must not be freed:
+ * gRPC lacks threads of its own too, and would wait for them. */
 int queue_start(struct rpc_queue *q, const char *name, void (*tick)(struct rpc_queue *q), struct rs_err *e);
-/* Stops a queue: waits for what is in progress, and for the thread. Nothing may be started on it any more, and no
- * thread may have taken it. */
+/* Stops a queue: waits for what is in progress, and for the thread. Nothing may be
+ * started on it any more, and no thread may have taken it. */
 void queue_stop(struct rpc_queue *q);
 void queue_take(struct rpc_queue *q);
 void queue_leave(struct rpc_queue *q);
 void queue_serve(struct rpc_queue *q, int wait_ms);
 void queue_kick(struct rpc_queue *q);
 
-/* The number of objects of a client or a server that exist; nothing may be started on a queue that is being stopped. */
+/* The number of objects of a client or a server that exist; nothing may be started on a
+ * queue that is being stopped. */
 struct live {
 	pthread_mutex_t lock;
 	pthread_cond_t changed;
@@ -104,7 +112,8 @@ unsigned live_add(struct live *l); /* returns how many existed before */
 void live_remove(struct live *l);
 void live_close(struct live *l); /* waits until none exist */
 
-/* Start gRPC with its first user, and stop it with its last. RS_EIO: there are no threads for it. */
+/* Start gRPC with its first user, and stop it with its last. RS_EIO: there are no threads
+ * for it. */
 int grpc_use(struct rs_err *e);
 void grpc_release(void);
 
@@ -124,7 +133,8 @@ enum rs_loss status_loss(const char *details);
 void slice_text(grpc_slice s, char *buf, size_t size);
 
 /* grpc_tls.c */
-/* The keys and certificates of a server. Invariant: if `set` is false, nothing else is in use. */
+/* The keys and certificates of a server. Invariant: if `set` is false, nothing else is in
+ * use. */
 struct keys {
 	pthread_mutex_t lock;
 	bool set;
@@ -139,8 +149,9 @@ void keys_close(struct keys *k);
 grpc_server_credentials *server_credentials(struct keys *k, struct rs_err *e); /* k must outlive the server */
 grpc_channel_credentials *client_credentials(const struct rpc_tls *tls, struct rs_err *e);
 
-/* grpc_waiting.c: calls of a server that can only continue when their client acts: sends the request, or takes the end
- * of the call. A client may never act, and each call occupies a place that others may need. Any thread. */
+/* grpc_waiting.c: calls of a server that can only continue when their client acts: sends
+ * the request, or takes the end of the call. A client may never act, and each call
+ * occupies a place that others may need. Any thread. */
 struct waiting {
 	pthread_mutex_t lock;
 	TAILQ_HEAD(, waiter) list; /* oldest first */
@@ -163,8 +174,8 @@ void waiting_tick(struct waiting *all, unsigned ticks);
 /* Ends the oldest call. False: there is none. */
 bool waiting_end_oldest(struct waiting *all);
 
-/* grpc_stream.c: makes a stream of a server's call on this queue. The stream then owns the call and its place in
- * `live`. NULL: no memory, and the caller still owns both. */
+/* grpc_stream.c: makes a stream of a server's call on this queue. The stream then owns
+ * the call and its place in `live`. NULL: no memory, and the caller still owns both. */
 struct rpc_stream *stream_accept(grpc_call *call, grpc_completion_queue *cq, struct waiting *waiting,
 				 struct live *live);
 
@@ -173,17 +184,17 @@ struct rpc_client {
 	struct rpc_queue queue;
 	struct live live; /* streams and queries */
 };
-/* Makes a channel with a connection of its own. `watched`: gRPC sends keepalives; otherwise the user of the channel
- * detects a lost peer. NULL: *e has the reason. */
+/* Makes a channel with a connection of its own. `watched`: gRPC sends keepalives;
+ * otherwise the user of the channel detects a lost peer. NULL: *e has the reason. */
 grpc_channel *client_channel(const char *address, const char *authority, const struct rpc_tls *tls, int message_max,
 			     bool watched, struct rs_err *e);
 
-/* grpc_call.c: as stream_accept, for a call that is not a stream; its handler gets it once the request is complete.
- * Takes the headers. */
+/* grpc_call.c: as stream_accept, for a call that is not a stream; its handler gets it
+ * once the request is complete. Takes the headers. */
 struct rpc_call *call_accept(grpc_call *call, grpc_metadata_array *headers, const struct rpc_method *method,
 			     struct waiting *waiting, struct live *live);
-/* grpc_log.c: gRPC has one log for the process. Its lines about faults go to all sinks, on any thread, also while locks
- * are held. */
+/* grpc_log.c: gRPC has one log for the process. Its lines about faults go to all sinks,
+ * on any thread, also while locks are held. */
 struct log_sink {
 	struct log_sink *next;
 	void (*log)(struct log_sink *sink, const char *text);
@@ -214,8 +225,8 @@ struct port_options {
 	void (*closed)(struct rpc_server *owner);
 	struct rpc_server *owner;
 };
-/* Opens a port. keys: NULL for none. Errors: RS_EIO and RS_ECONFIG, after which `closed` is called later, as after
- * port_close; RS_ENOMEM, after which it is not called. */
+/* Opens a port. keys: NULL for none. Errors: RS_EIO and RS_ECONFIG, after which `closed`
+ * is called later, as after port_close; RS_ENOMEM, after which it is not called. */
 int port_open(struct port **ret, const struct port_options *opt, const char *address, struct keys *keys,
 	      unsigned *ret_port, struct rs_err *e);
 /* Accepts no more calls and connections; existing ones go on. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A query of a client and its answer, for programs that block: one request, any number of messages. The next message is
- * requested once the last one was taken, so that a slow reader delays only itself. */
+/* A query of a client and its answer, for programs that block: one request, any number of
+ * messages. The next message is requested once the last one was taken, so that a slow
+ * reader delays only itself. */
 #include "proto/rpc/grpc_priv.h"
 
 #include <errno.h>
@@ -15,8 +16,8 @@ struct query_op {
 	struct rpc_query *query;
 };
 
-/* One query of a client. Invariant: `refs` counts the owner and every operation in progress; the last of them frees
- * the query. */
+/* One query of a client. Invariant: `refs` counts the owner and every operation in
+ * progress; the last of them frees the query. */
 struct rpc_query {
 	grpc_channel *channel;
 	grpc_call *call;
@@ -176,7 +177,8 @@ static void begin(struct rpc_query *a, const struct rpc_query_options *opt)
 	grpc_slice_unref(header.value);
 }
 
-/* Checks the header: gRPC does not start a call with an invalid header, and gives no reason. */
+/* Checks the header: gRPC does not start a call with an invalid header, and gives no
+ * reason. */
 static bool can_be_sent(const char *value)
 {
 	grpc_slice slice = grpc_slice_from_copied_string(value);

@@ -181,7 +181,8 @@ int queue_start(struct rpc_queue *q, const char *name, void (*tick)(struct rpc_q
 	pthread_sigmask(SIG_SETMASK, &all, &before);
 	rc = pthread_create(&q->thread, NULL, queue_main, q);
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
-	/* gRPC lacks threads of its own too, then, and would hang if its objects were freed */
+	/* gRPC lacks threads of its own too, then, and would hang if its objects were
+	 * freed */
 	return rc ? rs_fail_sys(e, RS_EIO, rc,
 				"a thread for gRPC cannot be started (limits: ulimit -u, ulimit -v, TasksMax of "
 				"systemd)")
@@ -230,10 +231,11 @@ void live_close(struct live *l)
 	pthread_cond_destroy(&l->changed);
 }
 
-/* Sets a limit of glibc's malloc. gRPC reads into 64 KiB that it allocates for each read, and copies what it sends into
- * as much as PIECE_BYTES. By default glibc returns such memory to the system as soon as it is free, and each message
- * then costs a page fault for every 4 KiB. After a program has once freed a large block, glibc keeps more; this frees
- * such a block. */
+/* Sets a limit of glibc's malloc. gRPC reads into 64 KiB that it allocates for each read,
+ * and copies what it sends into as much as PIECE_BYTES. By default glibc returns such
+ * memory to the system as soon as it is free, and each message then costs a page fault
+ * for every 4 KiB. After a program has once freed a large block, glibc keeps more; this
+ * frees such a block. */
 static void prime_malloc(void)
 {
 	volatile char *block = malloc(PRIME_BYTES);
@@ -251,8 +253,8 @@ static void *wait_for_unlock(void *lock)
 	return NULL;
 }
 
-/* Checks that gRPC can start its threads, by starting as many for a moment: if one of gRPC's own cannot be started,
- * grpc_init() hangs. */
+/* Checks that gRPC can start its threads, by starting as many for a moment: if one of
+ * gRPC's own cannot be started, grpc_init() hangs. */
 static int check_threads(struct rs_err *e)
 {
 	long cores = sysconf(_SC_NPROCESSORS_ONLN);
@@ -298,6 +300,7 @@ int grpc_use(struct rs_err *e)
 
 void grpc_release(void)
 {
-	/* a process may end right after this: no thread of gRPC runs any more, and leak checkers find nothing */
+	/* a process may end right after this: no thread of gRPC runs any more, and leak
+	 * checkers find nothing */
 	grpc_shutdown_blocking();
 }

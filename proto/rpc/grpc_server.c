@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A server: some threads, each with a completion queue on which calls arrive and are served.
+/* A server: some threads, each with a completion queue on which calls arrive and are
+ * served.
  *
- * The happy path: server_start -> a call arrives -> its method's handler gets it. Failure modes: An unknown method or
- * too many calls: the call is refused with a status, unless an older call waits for a client that does nothing; then
- * the older one is ended. No descriptor is left for a connection: gRPC's listening socket then never accepts again,
- * which gRPC reports only in its log; the port is closed and opened again, and calls of the old port go on. */
+ * The happy path: server_start -> a call arrives -> its method's handler gets it. Failure
+ * modes: An unknown method or too many calls: the call is refused with a status, unless
+ * an older call waits for a client that does nothing; then the older one is ended. No
+ * descriptor is left for a connection: gRPC's listening socket then never accepts again,
+ * which gRPC reports only in its log; the port is closed and opened again, and calls of
+ * the old port go on. */
 #include "proto/rpc/grpc_priv.h"
 
 #include <errno.h>
@@ -159,7 +162,8 @@ static void on_port_closed(struct rpc_server *s)
 	pthread_mutex_unlock(&s->lock);
 }
 
-/* Opens a port; it becomes s->port. Errors: those of port_open, RS_EIO if there are too many old ones. */
+/* Opens a port; it becomes s->port. Errors: those of port_open, RS_EIO if there are too
+ * many old ones. */
 static int open_port(struct rpc_server *s, const char *address, struct rs_err *e)
 {
 	struct port_options po = {
@@ -200,7 +204,8 @@ static int open_port(struct rpc_server *s, const char *address, struct rs_err *e
 	return rc;
 }
 
-/* Opens the port again. The old one is closed first, since both cannot be bound; existing connections go on. */
+/* Opens the port again. The old one is closed first, since both cannot be bound; existing
+ * connections go on. */
 static void reopen(struct rpc_server *s)
 {
 	struct port *old;

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A stream of a client or a server. Received data is kept in a ring of messages. The next message is requested while
- * the ring has room; otherwise gRPC's flow control stops the peer. Data to send is copied into a message. It is sent at
- * once, or, while another message is being sent, collected in the next one.
+/* A stream of a client or a server. Received data is kept in a ring of messages. The next
+ * message is requested while the ring has room; otherwise gRPC's flow control stops the
+ * peer. Data to send is copied into a message. It is sent at once, or, while another
+ * message is being sent, collected in the next one.
  *
- * The owner holds one reference, and every operation in progress another; the last one frees. Locks: rx and tx protect
- * one half each, also during the start of its operations, as gRPC requires; wake is taken last. */
+ * The owner holds one reference, and every operation in progress another; the last one
+ * frees. Locks: rx and tx protect one half each, also during the start of its operations,
+ * as gRPC requires; wake is taken last. */
 #include "proto/rpc/grpc_priv.h"
 
 #include "proto/piece.h"
@@ -22,8 +24,8 @@ struct stream_op {
 	struct rpc_stream *stream;
 };
 
-/* One stream. Invariant: ring_n is at most RX_MESSAGES, and less while a message is requested; `unread` is the
- * number of bytes in these messages. */
+/* One stream. Invariant: ring_n is at most RX_MESSAGES, and less while a message is
+ * requested; `unread` is the number of bytes in these messages. */
 struct rpc_stream {
 	grpc_call *call;
 	grpc_completion_queue *cq; /* the call's */
@@ -37,7 +39,8 @@ struct rpc_stream {
 	pthread_mutex_t wake_lock;
 	struct rpc_waker waker;
 
-	/* Receiving. The reader uses the message in `ring` that is being read without a lock. */
+	/* Receiving. The reader uses the message in `ring` that is being read without a
+	 * lock. */
 	pthread_mutex_t rx_lock;
 	grpc_byte_buffer *ring[RX_MESSAGES];
 	unsigned ring_head, ring_n;
@@ -65,7 +68,8 @@ struct rpc_stream {
 	enum rpc_code code; /* of the end of a server's stream */
 	char why[256];
 
-	/* The end: the status that a client got, or what a server knows about its client's end. */
+	/* The end: the status that a client got, or what a server knows about its
+	 * client's end. */
 	_Atomic bool up, ended;
 	int cancelled;
 	grpc_status_code status;
@@ -177,7 +181,8 @@ static void rx_pop(struct rpc_stream *s)
 	grpc_byte_buffer_destroy(first);
 }
 
-/* Finds the next slice that is not empty in the message that is being read. False: there is none. */
+/* Finds the next slice that is not empty in the message that is being read. False: there
+ * is none. */
 static bool rx_slice(struct rpc_stream *s)
 {
 	grpc_slice *slice;
@@ -279,7 +284,8 @@ static grpc_slice tx_slice(size_t size)
 	return grpc_slice_malloc(PIECE_HEAD_MAX + size);
 }
 
-/* Sends len bytes of data of a slice of tx_slice's; gives the slice away. With tx_lock. */
+/* Sends len bytes of data of a slice of tx_slice's; gives the slice away. With
+ * tx_lock. */
 static void tx_start(struct rpc_stream *s, grpc_slice slice, size_t len)
 {
 	uint8_t head[PIECE_HEAD_MAX];
@@ -382,8 +388,8 @@ ssize_t stream_send(struct rpc_stream *s, const struct iovec *iov, unsigned n)
 
 	for (unsigned i = 0; i < n; i++)
 		bytes += iov[i].iov_len;
-	/* What the kernel takes at once completes within this call: gRPC keeps that event for this thread instead of
-	 * waking the queue's thread. */
+	/* What the kernel takes at once completes within this call: gRPC keeps that event
+	 * for this thread instead of waking the queue's thread. */
 	grpc_completion_queue_thread_local_cache_init(s->cq);
 	pthread_mutex_lock(&s->tx_lock);
 	took = take(s, iov, n, bytes);

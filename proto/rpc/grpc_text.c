@@ -88,7 +88,8 @@ static const char *code_name(grpc_status_code code)
 	return (unsigned)code < sizeof names / sizeof names[0] ? names[code] : "an unknown status";
 }
 
-/* Causes that users can act on, by a phrase in gRPC's details. permanent: another attempt does not change them. */
+/* Causes that users can act on, by a phrase in gRPC's details. permanent: another attempt
+ * does not change them. */
 static const struct {
 	const char *phrase, *sentence;
 	bool permanent;
@@ -103,7 +104,8 @@ static const struct {
     {"certificate verify failed", "its certificate is not accepted", true},
 };
 
-/* The system's reason for a failed connection is at the end of the details; returns it as the end of our sentence. */
+/* The system's reason for a failed connection is at the end of the details; returns it as
+ * the end of our sentence. */
 static bool connect_text(const char *details, struct rs_err *ret)
 {
 	static const char before[] = "Failed to connect to remote host: ";
@@ -116,9 +118,10 @@ static bool connect_text(const char *details, struct rs_err *ret)
 	return true;
 }
 
-/* Returns the likely cause if the peer has closed a connection before it spoke gRPC, else NULL. gRPC does not name it:
- * a server of TLS just closes a connection that begins without TLS, and with TLS 1.3 it refuses a certificate after the
- * client's side of the handshake is complete. */
+/* Returns the likely cause if the peer has closed a connection before it spoke gRPC, else
+ * NULL. gRPC does not name it: a server of TLS just closes a connection that begins
+ * without TLS, and with TLS 1.3 it refuses a certificate after the client's side of the
+ * handshake is complete. */
 static const char *closed_text(const char *details, enum client_security own)
 {
 	static const char *const causes[] = {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Certificates. gRPC asks for a server's certificates at every handshake, so that new ones take effect without a
- * restart. */
+/* Certificates. gRPC asks for a server's certificates at every handshake, so that new
+ * ones take effect without a restart. */
 #include "proto/rpc/grpc_priv.h"
 
 #include <stdlib.h>

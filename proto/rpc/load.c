@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The happy path: the module is beside libreduction.so, or in lib/ beside the bin/ of a program. Failure modes: it was
- * not built or not installed, gRPC's own libraries are missing, or it has another version. */
+/* The happy path: the module is beside libreduction.so, or in lib/ beside the bin/ of a
+ * program. Failure modes: it was not built or not installed, gRPC's own libraries are
+ * missing, or it has another version. */
 #include "proto/rpc/rpc.h"
 
 #include <dlfcn.h>
@@ -46,7 +47,8 @@ static bool beside_program(char *file, size_t size)
 
 int rpc_load_file(const struct rpc_api **ret, const char *file, struct rs_err *e)
 {
-	/* RTLD_LOCAL: its libraries must not clash with other copies, so no symbol of it is visible outside */
+	/* RTLD_LOCAL: its libraries must not clash with other copies, so no symbol of it
+	 * is visible outside */
 	void *module = dlopen(file, RTLD_NOW | RTLD_LOCAL);
 	const struct rpc_api *(*get)(void);
 	const struct rpc_api *api;

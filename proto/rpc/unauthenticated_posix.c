@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The happy path of a connection: a scan finds it, not authenticated -> unauth_trust is called with its peer -> the
- * next scan marks it as trusted. Failure modes: it sends too much: it is shut down, and gRPC closes it. It closes, or
- * its descriptor becomes another socket: its cookie is not found any more. No descriptor is left: a scan needs none. */
+/* The happy path of a connection: a scan finds it, not authenticated -> unauth_trust is
+ * called with its peer -> the next scan marks it as trusted. Failure modes: it sends too
+ * much: it is shut down, and gRPC closes it. It closes, or its descriptor becomes another
+ * socket: its cookie is not found any more. No descriptor is left: a scan needs none. */
 #include "proto/rpc/unauthenticated.h"
 
 #include "common/address.h"
@@ -30,7 +31,8 @@ enum socket_state {
 	SOCKET_REFUSED
 };
 
-/* One descriptor of the process, valid while its socket has this cookie; 0: it is not a socket. */
+/* One descriptor of the process, valid while its socket has this cookie; 0: it is not a
+ * socket. */
 struct socket_entry {
 	uint64_t cookie;
 	uint64_t received; /* until the last scan */
@@ -38,8 +40,8 @@ struct socket_entry {
 	enum socket_state state;
 };
 
-/* The connections of the gRPC port. Invariant: `sockets` has an entry for each descriptor below sockets_n; trusted_n
- * is at most TRUSTED_MAX. */
+/* The connections of the gRPC port. Invariant: `sockets` has an entry for each descriptor
+ * below sockets_n; trusted_n is at most TRUSTED_MAX. */
 struct unauth {
 	struct unauth_options opt;
 	bool everywhere; /* gRPC listens on all addresses; else on `local` */
@@ -59,7 +61,8 @@ static int unauth_compare(const void *a, const void *b)
 	return memcmp(a, b, sizeof(struct rs_endpoint));
 }
 
-/* Returns true if a descriptor is a connection of the gRPC port, and its other end in *peer. */
+/* Returns true if a descriptor is a connection of the gRPC port, and its other end in
+ * *peer. */
 static bool unauth_is_grpc(const struct unauth *s, int fd, struct rs_endpoint *peer)
 {
 	struct sockaddr_storage sa;
@@ -91,9 +94,10 @@ static bool unauth_received(int fd, uint64_t *ret)
 	return true;
 }
 
-/* Shuts a connection down. gRPC may close the descriptor at any time, and it may be opened again for something else. So
- * the socket is shut down through a duplicate, after a check of its cookie. When gRPC closes it, the peer gets a reset:
- * a peer that waits for room to send would not learn of another end for a minute. */
+/* Shuts a connection down. gRPC may close the descriptor at any time, and it may be
+ * opened again for something else. So the socket is shut down through a duplicate, after
+ * a check of its cookie. When gRPC closes it, the peer gets a reset: a peer that waits
+ * for room to send would not learn of another end for a minute. */
 static void unauth_refuse(struct unauth *s, int fd, uint64_t cookie)
 {
 	const struct linger reset = {.l_onoff = 1, .l_linger = 0};
@@ -116,7 +120,8 @@ static void unauth_refuse(struct unauth *s, int fd, uint64_t cookie)
 	dup3(dirfd(s->dir), s->spare, O_CLOEXEC);
 }
 
-/* Counts the bytes that an unauthenticated connection has received since the last scan. */
+/* Counts the bytes that an unauthenticated connection has received since the last
+ * scan. */
 static void unauth_count(struct unauth *s, int fd, struct socket_entry *k, uint64_t drained)
 {
 	uint64_t received;

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Wakeups from other threads to a loop. Objects that were woken wait in a list, each at most once, for the loop's next
- * turn.
+/* Wakeups from other threads to a loop. Objects that were woken wait in a list, each at
+ * most once, for the loop's next turn.
  *
- * A loop whose connections are streams of the module may sleep in a queue of the module instead of in libuv
- * (wakeups_serve). Then the data of its streams is processed on the thread that has read it. Such a loop does not look
- * at descriptors while it sleeps, so only wakeups and timers wake it. */
+ * A loop whose connections are streams of the module may sleep in a queue of the module
+ * instead of in libuv (wakeups_serve). Then the data of its streams is processed on the
+ * thread that has read it. Such a loop does not look at descriptors while it sleeps, so
+ * only wakeups and timers wake it. */
 #ifndef RS_PROTO_RPC_WAKEUP_H
 #define RS_PROTO_RPC_WAKEUP_H
 
@@ -37,25 +38,29 @@ struct wakeups {
 	bool asleep;      /* the loop sleeps in the queue, and will not read the list without a kick */
 };
 
-/* Errors: RS_ENOMEM, RS_EIO. All functions are called on the loop's thread, except those that say "any thread". */
+/* Errors: RS_ENOMEM, RS_EIO. All functions are called on the loop's thread, except those
+ * that say "any thread". */
 int wakeups_init(struct wakeups *all, uv_loop_t *loop, struct rs_err *e);
-/* Does the same as uv_run(loop, UV_RUN_DEFAULT): runs until no handle is left. Needed only with wakeups_serve. */
+/* Does the same as uv_run(loop, UV_RUN_DEFAULT): runs until no handle is left. Needed
+ * only with wakeups_serve. */
 void wakeups_run(struct wakeups *all);
-/* Makes the loop sleep in this queue from now on (rpc NULL: in libuv again). Does nothing if that is already so. The
- * loop must sleep in libuv before the queue's owner ends, and when the loop ends. */
+/* Makes the loop sleep in this queue from now on (rpc NULL: in libuv again). Does nothing
+ * if that is already so. The loop must sleep in libuv before the queue's owner ends, and
+ * when the loop ends. */
 void wakeups_serve(struct wakeups *all, const struct rpc_api *rpc, struct rpc_queue *queue);
 /* Stops all calls. The handle closes with the loop; then call wakeups_destroy. */
 void wakeups_close(struct wakeups *all);
 void wakeups_destroy(struct wakeups *all);
 
-/* Initializes an object: woken() is called on the loop's thread, some time after any thread called wakeup_send or its
- * waker. */
+/* Initializes an object: woken() is called on the loop's thread, some time after any
+ * thread called wakeup_send or its waker. */
 void wakeup_init(struct wakeup *w, struct wakeups *all, void (*woken)(struct wakeup *w));
 struct rpc_waker wakeup_waker(struct wakeup *w);
-/* Wakes an object; objects that already wait come first. Any thread, until wakeup_close or wakeups_close. */
+/* Wakes an object; objects that already wait come first. Any thread, until wakeup_close
+ * or wakeups_close. */
 void wakeup_send(struct wakeup *w);
-/* Removes an object from the list. Nothing may wake it any more: its stream, if it has one, was closed or has another
- * waker. */
+/* Removes an object from the list. Nothing may wake it any more: its stream, if it has
+ * one, was closed or has another waker. */
 void wakeup_close(struct wakeup *w);
 
 #endif

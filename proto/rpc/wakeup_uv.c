@@ -35,7 +35,8 @@ static void run_list(struct wakeups *all)
 {
 	struct wakeup *w;
 
-	/* objects that are woken meanwhile have their turn after the loop has handled everything else */
+	/* objects that are woken meanwhile have their turn after the loop has handled
+	 * everything else */
 	for (unsigned n = count(all); n && (w = take_first(all)); n--)
 		w->woken(w);
 }

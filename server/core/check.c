@@ -56,7 +56,8 @@ static const char *slot_check(const struct slot *s, unsigned world_size)
 	return NULL;
 }
 
-/* Returns the number of queued results of a session, without FETCH, which no slot counts as unsent. */
+/* Returns the number of queued results of a session, without FETCH, which no slot counts
+ * as unsent. */
 static unsigned check_queued(const struct session *s)
 {
 	unsigned n = 0;
@@ -70,7 +71,8 @@ static unsigned check_queued(const struct session *s)
 	return n;
 }
 
-/* The retained results that a stripe asks for: `fetching`, and results that wait in line behind them. */
+/* The retained results that a stripe asks for: `fetching`, and results that wait in line
+ * behind them. */
 static const char *retained_check(const struct stripe *st)
 {
 	unsigned fetching[FRAME_PRIORITIES] = {0};

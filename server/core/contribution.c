@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The happy path of a chunk: the first contribution takes a slot (contribution_begin) -> session_rx.c receives the
- * bytes of each rank into the accumulator or adds them to it -> the last contribution is complete
- * (contribution_complete) -> the sum becomes the result (slot_finish) -> result_send queues it for all ranks.
+/* The happy path of a chunk: the first contribution takes a slot (contribution_begin) ->
+ * session_rx.c receives the bytes of each rank into the accumulator or adds them to it ->
+ * the last contribution is complete (contribution_complete) -> the sum becomes the result
+ * (slot_finish) -> result_send queues it for all ranks.
  *
- * Failure modes: the header does not fit the job (RS_EPROTO), or differs from that of another rank (RS_EMISMATCH). */
+ * Failure modes: the header does not fit the job (RS_EPROTO), or differs from that of
+ * another rank (RS_EMISMATCH). */
 #include "server/core/contribution.h"
 
 #include "common/assert.h"
@@ -14,7 +16,8 @@
 #include <inttypes.h>
 #include <string.h>
 
-/* Checks that two ranks describe the operation alike; otherwise their bytes may not be added. */
+/* Checks that two ranks describe the operation alike; otherwise their bytes may not be
+ * added. */
 static int contribution_check_operation(struct stripe *st, const struct slot *slot, const struct frame *f,
 					unsigned rank, struct rs_err *e)
 {
@@ -31,8 +34,9 @@ static int contribution_check_operation(struct stripe *st, const struct slot *sl
 	    e);
 }
 
-/* Checks that two ranks send the chunks of a priority in the same sequence. Otherwise one rank has a chunk that the
- * other one lacks, and neither could see that in the result that comes next. */
+/* Checks that two ranks send the chunks of a priority in the same sequence. Otherwise one
+ * rank has a chunk that the other one lacks, and neither could see that in the result
+ * that comes next. */
 static int contribution_check_sequence(struct stripe *st, const struct slot *slot, unsigned rank, struct rs_err *e)
 {
 	uint64_t started = st->sessions[rank]->streams[slot->header.of.priority].started;
@@ -56,8 +60,9 @@ static int contribution_check_sequence(struct stripe *st, const struct slot *slo
 		       odd->header.of.seq, me, odd->header.chunk, other, slot->header.of.seq);
 }
 
-/* Fails because all slots of a priority are in use. Ranks that send one sequence of chunks and keep to the window
- * never need more. So two ranks sent different chunks in the same place. */
+/* Fails because all slots of a priority are in use. Ranks that send one sequence of
+ * chunks and keep to the window never need more. So two ranks sent different chunks in
+ * the same place. */
 static int contribution_no_slot(struct stripe *st, const struct frame *f, unsigned rank, struct rs_err *e)
 {
 	const struct slot *slots = st->slots + (size_t)f->of.priority * st->slots_n;
@@ -77,7 +82,8 @@ static int contribution_no_slot(struct stripe *st, const struct frame *f, unsign
 	return stripe_out_of_step(st, a, a->first_rank, b, b->first_rank, e);
 }
 
-/* Checks that the header of a contribution fits the job. It comes from the network, so nothing is used unchecked. */
+/* Checks that the header of a contribution fits the job. It comes from the network, so
+ * nothing is used unchecked. */
 static int contribution_check_header(const struct stripe *st, const struct frame *f, struct rs_err *e)
 {
 	uint32_t size = f->of.size, wire = operation_wire_size(&f->of, f->flags & FRAME_WIDE);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Counters of one connection, or of all connections of a lane, and histograms of the times of chunks. */
+/* Counters of one connection, or of all connections of a lane, and histograms of the
+ * times of chunks. */
 #ifndef RS_SERVER_CORE_COUNT_H
 #define RS_SERVER_CORE_COUNT_H
 
@@ -21,7 +22,8 @@ enum {
 	TIMES_BUCKETS = 12, /* 16 us, 64 us, ... up to 16.8 s, each 4 times the one before; and everything above */
 };
 
-/* A histogram of times. Invariant: the sum of n is the number of times that were added. */
+/* A histogram of times. Invariant: the sum of n is the number of times that were
+ * added. */
 struct lane_times {
 	uint64_t n[TIMES_BUCKETS]; /* of bucket i: above the limit of bucket i - 1 and up to its own */
 	uint64_t sum_us;
@@ -49,7 +51,8 @@ static inline void lane_times_add(struct lane_times *to, const struct lane_times
 	to->sum_us += t->sum_us;
 }
 
-/* The times of the chunks of a job, from the first byte of the first contribution to the last byte of the last result.
+/* The times of the chunks of a job, from the first byte of the first contribution to the
+ * last byte of the last result.
  */
 struct chunk_times {
 	struct lane_times waiting; /* until the contributions of all ranks are complete */

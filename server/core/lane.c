@@ -169,7 +169,8 @@ void lane_ask(struct lane *l, uint64_t job, unsigned lane, unsigned rank, uint64
 	session_ready(s);
 }
 
-/* Returns whether the others wait for a large message of this rank, and all that it has sent so far was small. */
+/* Returns whether the others wait for a large message of this rank, and all that it has
+ * sent so far was small. */
 static bool session_sends_only_small(const struct session *s)
 {
 	const struct slot *oldest = s->stripe->running ? stripe_oldest(s->stripe) : NULL;
@@ -177,7 +178,8 @@ static bool session_sends_only_small(const struct session *s)
 	return oldest && s->count.bytes_in < SESSION_SMALL && stripe_is_missing(s->stripe, oldest, s->rank);
 }
 
-/* Ends a session from which nothing was heard. Its connection may still be good, so the rank gets the reason too. */
+/* Ends a session from which nothing was heard. Its connection may still be good, so the
+ * rank gets the reason too. */
 static void session_silent(struct session *s)
 {
 	struct stripe *st = s->stripe;
@@ -223,7 +225,8 @@ static void session_tick(struct session *s, uint64_t now_ms)
 
 void lane_tick(struct lane *l, uint64_t now_ms)
 {
-	/* after a long stop of this process itself, the silence says nothing about the workers */
+	/* after a long stop of this process itself, the silence says nothing about the
+	 * workers */
 	bool slept = now_ms - l->ticked_ms > LANE_TICK_MS + l->opt.detect_ms / 2 && l->ticked_ms;
 	bool second = now_ms - l->rolled_ms >= LANE_SECOND_MS;
 

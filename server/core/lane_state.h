@@ -10,8 +10,8 @@ struct session;
 struct stripe;
 struct trace;
 
-/* One lane of the reducer. Invariant: the list of ready sessions contains each session with `ready` set once, and no
- * other session. */
+/* One lane of the reducer. Invariant: the list of ready sessions contains each session
+ * with `ready` set once, and no other session. */
 struct lane {
 	struct lane_options opt;
 	struct stripe *stripes;

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The trace of a lane: which operations of which stripes are recorded, and when it ends. While there is none, a chunk
- * costs a branch for each event. */
+/* The trace of a lane: which operations of which stripes are recorded, and when it ends.
+ * While there is none, a chunk costs a branch for each event. */
 #include "server/core/lane_trace.h"
 
 #include "server/core/stripe.h"
 
-/* Returns the lowest number of an operation of which no rank has begun a chunk in this stripe. */
+/* Returns the lowest number of an operation of which no rank has begun a chunk in this
+ * stripe. */
 static uint64_t trace_next(const struct stripe *st)
 {
 	uint64_t next = 0;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Parameters, events and limits of a lane: everything that the lane's core exchanges with the registry and the drivers.
- * lane.h has the functions. */
+/* Parameters, events and limits of a lane: everything that the lane's core exchanges with
+ * the registry and the drivers. lane.h has the functions. */
 #ifndef RS_SERVER_CORE_LANE_TYPES_H
 #define RS_SERVER_CORE_LANE_TYPES_H
 
@@ -14,16 +14,18 @@
 
 enum {
 	LANE_SCRATCH = 256 << 10, /* bytes of the shared receive scratch; it should stay in the L2 cache */
-	/* Bytes of the read-ahead buffer, in L2 as well. One system call fills it with the frames that follow a
-	 * payload. Its size is 128 KiB and the headers of as many chunks: otherwise a few bytes of what a rank sends at
-	 * once would need a read, a sum and an answer of their own. */
+	/* Bytes of the read-ahead buffer, in L2 as well. One system call fills it with
+	 * the frames that follow a payload. Its size is 128 KiB and the headers of as
+	 * many chunks: otherwise a few bytes of what a rank sends at once would need a
+	 * read, a sum and an answer of their own. */
 	LANE_AHEAD = 132 << 10,
 	LANE_TICK_MS = 100,    /* interval of lane_tick */
 	LANE_SECOND_MS = 1000, /* interval in which rates are counted */
 	LANE_LINGER_MS = 1000, /* time that the peer of a closing session has to read its last frames */
 	SESSION_IOV = 64,      /* most iovecs of one send target */
-	/* Most frames without a chunk that a worker may send between two ticks of its lane. A worker needs fewer in
-	 * several minutes, and other jobs of the lane do not notice so many. */
+	/* Most frames without a chunk that a worker may send between two ticks of its
+	 * lane. A worker needs fewer in several minutes, and other jobs of the lane do
+	 * not notice so many. */
 	SESSION_CONTROLS = 4096,
 };
 
@@ -33,7 +35,8 @@ struct lane_begin {
 	struct control_start agreed; /* START carries it if its features have FEATURE_START; else START is empty */
 };
 
-/* The properties that all sessions of a stripe have in common. Constant after lane_attach(). */
+/* The properties that all sessions of a stripe have in common. Constant after
+ * lane_attach(). */
 struct stripe_params {
 	uint64_t job; /* number of the job in this process, never used twice */
 	uint32_t generation;

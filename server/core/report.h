@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A copy of a lane's counters. The lane's thread creates it; any other thread may read it. */
+/* A copy of a lane's counters. The lane's thread creates it; any other thread may read
+ * it. */
 #ifndef RS_SERVER_CORE_REPORT_H
 #define RS_SERVER_CORE_REPORT_H
 
@@ -28,8 +29,8 @@ struct lane_report_loss {
 	char id[CONTROL_JOB], why[CONTROL_WHY]; /* "": not known */
 };
 
-/* One lane of one job. Its sessions are `sessions_n` entries of the report's `sessions`, the first of which has the
- * index `sessions`. */
+/* One lane of one job. Its sessions are `sessions_n` entries of the report's `sessions`,
+ * the first of which has the index `sessions`. */
 struct lane_report_stripe {
 	uint64_t job;
 	unsigned lane; /* of the job */
@@ -58,7 +59,8 @@ struct lane_report {
 /* Returns a report that the caller releases with free(); NULL: no memory. */
 struct lane_report *lane_report_new(const struct lane *l, uint64_t now_ms);
 
-/* Ends a second: the `second` of each session becomes what it has counted since the last call. */
+/* Ends a second: the `second` of each session becomes what it has counted since the last
+ * call. */
 void lane_count_second(struct lane *l, uint64_t now_ms);
 
 #endif

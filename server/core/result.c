@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The result of a chunk goes out: the slot is queued for each rank, session_tx.c sends it out of the accumulator, and
- * the slot is free when the last rank has it (stripe_result_sent). */
+/* The result of a chunk goes out: the slot is queued for each rank, session_tx.c sends it
+ * out of the accumulator, and the slot is free when the last rank has it
+ * (stripe_result_sent). */
 #include "server/core/result.h"
 #include "common/assert.h"
 
-/* Returns true if chunks come from this rank and results go to it. A departed rank has the results of all chunks that
- * it sent. */
+/* Returns true if chunks come from this rank and results go to it. A departed rank has
+ * the results of all chunks that it sent. */
 static bool result_rank_takes_part(const struct stripe *st, unsigned rank)
 {
 	const struct session *s = st->sessions[rank];
@@ -20,7 +21,8 @@ void result_queue(struct stripe *st, struct slot *slot)
 	stripe_trace(st, TRACE_SUMMED, slot, 0, slot->result_len);
 	rs_assert(slot->unsent == 0 && !slot->fetching);
 	rs_assert(slot->contributed > 0);
-	/* each chunk starts at another rank; otherwise the results of all reducers would reach the port of rank 0 first
+	/* each chunk starts at another rank; otherwise the results of all reducers would
+	 * reach the port of rank 0 first
 	 */
 	for (unsigned i = 0, r = slot->header.chunk % st->p.world_size; i < st->p.world_size; i++) {
 		bool has = slot_bit(slot->have, r) || (broadcast && slot->roots && r == slot->root);

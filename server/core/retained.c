@@ -1,19 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Retained results. The happy path: all ranks sent DATA or HAVE for a chunk -> a rank that has the result is asked
- * for it (FETCH) -> its answer (KEPT) goes to the ranks that do not have it. Results of later chunks wait in line
- * until then, because ranks expect results in the order of their contributions. No second sum is made: no two ranks
- * may get different bits.
+/* Retained results. The happy path: all ranks sent DATA or HAVE for a chunk -> a rank
+ * that has the result is asked for it (FETCH) -> its answer (KEPT) goes to the ranks that
+ * do not have it. Results of later chunks wait in line until then, because ranks expect
+ * results in the order of their contributions. No second sum is made: no two ranks may
+ * get different bits.
  *
- * Failure modes: the asked rank departs: another one is asked. All ranks with the result have departed: the job
- * cannot go on. */
+ * Failure modes: the asked rank departs: another one is asked. All ranks with the result
+ * have departed: the job cannot go on. */
 #include "server/core/retained.h"
 
 #include "common/assert.h"
 #include "server/core/result.h"
 #include "server/core/stripe_fail.h"
 
-/* Returns the first slot of a priority, in the order of chunks, that is being fetched or (waiting) that waits in
- * line; NULL: none. */
+/* Returns the first slot of a priority, in the order of chunks, that is being fetched or
+ * (waiting) that waits in line; NULL: none. */
 static struct slot *retained_first(const struct stripe *st, unsigned priority, bool waiting)
 {
 	struct slot *slots = st->slots + (size_t)priority * st->slots_n, *first = NULL;
@@ -47,7 +48,8 @@ bool retained_find_holder(const struct stripe *st, const struct slot *slot, unsi
 	return false;
 }
 
-/* Asks a rank that has the result for it. If all of them have departed, no rank can have it any more. */
+/* Asks a rank that has the result for it. If all of them have departed, no rank can have
+ * it any more. */
 static void retained_fetch(struct stripe *st, struct slot *slot)
 {
 	const struct session *holder;
@@ -98,7 +100,8 @@ void retained_received(struct stripe *st, struct slot *slot)
 	st->fetching[p]--;
 	slot_encode_result(slot, st->stable, st->p.checksum);
 	slot->waiting = true;
-	/* the results behind it in line go out as well, up to the next one that is not here yet */
+	/* the results behind it in line go out as well, up to the next one that is not
+	 * here yet */
 	while ((next = retained_first(st, p, true))) {
 		const struct slot *missing = retained_first(st, p, false);
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The struct of a session, and the functions on it that only the core uses. lane.h has the others. */
+/* The struct of a session, and the functions on it that only the core uses. lane.h has
+ * the others. */
 #ifndef RS_SERVER_CORE_SESSION_H
 #define RS_SERVER_CORE_SESSION_H
 
@@ -15,8 +16,9 @@ struct stripe;
 enum {
 	SESSION_SMALL = 9000, /* bytes: a session that has received fewer has received no large packet */
 	SESSION_WORKED = 8,   /* slots of one session_received whose time is counted */
-	/* Bytes of the queue of control frames. It has room for WELCOME, one WAITING, START or two PINGs, a VIEW, and
-	 * ABORT, which is the longest because of its sentence. */
+	/* Bytes of the queue of control frames. It has room for WELCOME, one WAITING,
+	 * START or two PINGs, a VIEW, and ABORT, which is the longest because of its
+	 * sentence. */
 	SESSION_CONTROL = 2 * (FRAME_HEADER + CONTROL_MESSAGE) + 2 * CONTROL_CAUSE + 6 * FRAME_HEADER +
 			  CONTROL_START_LEN + CONTROL_VIEW,
 };
@@ -30,7 +32,8 @@ enum rx_mode {
 	RX_PROBE,    /* nowhere: only their number counts */
 };
 
-/* Whether large messages pass both ways; asked on connections that bring this reducer back. */
+/* Whether large messages pass both ways; asked on connections that bring this reducer
+ * back. */
 enum session_probe {
 	SESSION_PROBE_NONE,   /* it is not asked, or they do */
 	SESSION_PROBE_WAITS,  /* for the worker's PROBE */
@@ -51,7 +54,8 @@ struct tx_result {
 	enum tx_kind kind;
 };
 
-/* The contributions and results of one session and one priority. They come and go in one order. */
+/* The contributions and results of one session and one priority. They come and go in one
+ * order. */
 struct session_stream {
 	unsigned outstanding; /* started contributions whose result is not completely sent */
 	uint64_t next_seq; /* contributions come in the order (seq, chunk); this is the lowest one that may come next */
@@ -62,8 +66,9 @@ struct session_stream {
 	unsigned offered; /* results at the head of the ring that are in the last send target */
 };
 
-/* One connection of one rank after the handshake. Invariant: outstanding and results_n are the sums over the streams.
- * Once `draining`, received bytes are discarded and nothing new is queued. A session with `lost` is closed. */
+/* One connection of one rank after the handshake. Invariant: outstanding and results_n
+ * are the sums over the streams. Once `draining`, received bytes are discarded and
+ * nothing new is queued. A session with `lost` is closed. */
 struct session {
 	struct stripe *stripe;
 	struct session *ready_next;
@@ -90,7 +95,8 @@ struct session {
 	unsigned worked_n;
 	struct session_stream streams[FRAME_PRIORITIES];
 
-	/* Receiving: raw contains raw_have bytes of a header. After a complete header, payload_left bytes follow. */
+	/* Receiving: raw contains raw_have bytes of a header. After a complete header,
+	 * payload_left bytes follow. */
 	uint8_t raw[FRAME_HEADER];
 	unsigned raw_have;
 	unsigned controls; /* frames without a chunk since the last tick */
@@ -106,7 +112,8 @@ struct session {
 	bool target_direct;
 	XXH3_state_t *sum; /* of a chunk with CHECKED: over the payload so far; owned */
 
-	/* Sending: control frames go out between results, results of a higher priority before those of a lower one. */
+	/* Sending: control frames go out between results, results of a higher priority
+	 * before those of a lower one. */
 	unsigned control_len, control_off; /* bytes control_off to control_len of `control` are unsent */
 	unsigned control_inflight;         /* unsent control bytes that are in the last send target */
 	enum session_probe probe;
@@ -117,8 +124,8 @@ struct session {
 	uint32_t result_off; /* sent bytes of the first result of the priority `partial` */
 	unsigned partial;
 
-	/* These fields are rarely used. They are behind those that every chunk uses, for the sake of the caches with
-	 * many ranks. */
+	/* These fields are rarely used. They are behind those that every chunk uses, for
+	 * the sake of the caches with many ranks. */
 	char label[128];
 	uint32_t rtt_us;
 	struct lane_count second_start, second; /* the count at the start of this second; the last complete second */
@@ -129,7 +136,8 @@ struct session {
 /* session_queue.c */
 /* Adds the session to the lane's list of ready sessions. */
 void session_ready(struct session *s);
-/* Queues a control frame of a type with a packed payload. Returns false if the queue has no room. */
+/* Queues a control frame of a type with a packed payload. Returns false if the queue has
+ * no room. */
 bool session_queue_frame(struct session *s, unsigned type, const void *payload, uint32_t len);
 /* Queues the result in a slot, its header alone, or FETCH. */
 void session_queue_result(struct session *s, struct slot *slot, enum tx_kind kind);
@@ -137,7 +145,8 @@ void session_queue_result(struct session *s, struct slot *slot, enum tx_kind kin
 void session_uncount_result(struct session *s, struct session_stream *t, const struct tx_result *r);
 /* Removes all queued results except one that is partly sent. */
 void session_drop_results(struct session *s);
-/* Starts to drain: nothing more is expected from the peer, and queued bytes still go out. */
+/* Starts to drain: nothing more is expected from the peer, and queued bytes still go
+ * out. */
 void session_drain(struct session *s);
 /* Reports LANE_PROVEN. */
 void session_report_proven(struct session *s);

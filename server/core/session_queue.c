@@ -49,7 +49,8 @@ void session_queue_result(struct session *s, struct slot *slot, enum tx_kind kin
 {
 	struct session_stream *t = &s->streams[slot->header.of.priority];
 
-	/* a ring has an entry for each slot and contains a slot at most once, so there is always room */
+	/* a ring has an entry for each slot and contains a slot at most once, so there is
+	 * always room */
 	rs_assert(t->results_n < s->stripe->slots_n);
 	t->results[(t->results_head + t->results_n++) % s->stripe->slots_n] = (struct tx_result){slot, kind};
 	s->results_n++;
@@ -73,7 +74,8 @@ void session_drop_results(struct session *s)
 {
 	for (unsigned p = 0; p < s->stripe->p.priorities; p++) {
 		struct session_stream *t = &s->streams[p];
-		/* a result that is partly sent must be completed; otherwise the peer could not read the ABORT behind it
+		/* a result that is partly sent must be completed; otherwise the peer
+		 * could not read the ABORT behind it
 		 */
 		unsigned keep = s->result_off && p == s->partial ? 1 : 0;
 

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The receiving side of a session. The happy path: session_header_complete() checks a frame and finds the slot of a
- * contribution -> the payload is received into the accumulator, or added to it through the scratch ->
- * contribution_complete(). Frames that arrive in the same system call are processed from the read-ahead buffer.
+/* The receiving side of a session. The happy path: session_header_complete() checks a
+ * frame and finds the slot of a contribution -> the payload is received into the
+ * accumulator, or added to it through the scratch -> contribution_complete(). Frames that
+ * arrive in the same system call are processed from the read-ahead buffer.
  *
- * Failure modes: the frame breaks the protocol, or disagrees with another rank: session_fail(). */
+ * Failure modes: the frame breaks the protocol, or disagrees with another rank:
+ * session_fail(). */
 #include "server/core/contribution.h"
 #include "server/core/retained.h"
 #include "server/core/stripe_depart.h"
@@ -17,8 +19,9 @@
 #include <inttypes.h>
 #include <string.h>
 
-/* Ends the session because its peer broke the protocol or disagrees with another rank. Before START only this
- * connection closes. Afterwards the job cannot complete its operations without this rank. */
+/* Ends the session because its peer broke the protocol or disagrees with another rank.
+ * Before START only this connection closes. Afterwards the job cannot complete its
+ * operations without this rank. */
 static void session_fail(struct session *s, const struct rs_err *why)
 {
 	struct stripe *st = s->stripe;
@@ -26,7 +29,8 @@ static void session_fail(struct session *s, const struct rs_err *why)
 	struct rs_err cut;
 
 	if (st->running && st->p.retain && why->code == RS_EPROTO) {
-		/* this connection cannot be used any more, but those to other reducers may be */
+		/* this connection cannot be used any more, but those to other reducers
+		 * may be */
 		cut = *why;
 		cut.code = stripe_loss_code(st);
 		stripe_fail(st, &cut, &(struct rs_cause){.code = why->code, .rank = 1 + s->rank});
@@ -40,8 +44,9 @@ static void session_fail(struct session *s, const struct rs_err *why)
 	session_drain(s);
 }
 
-/* Says where the rest of a contribution goes while it is added. Bytes go straight into the accumulator where no other
- * rank has written yet. Otherwise they go into the scratch, behind the first bytes of a split element. */
+/* Says where the rest of a contribution goes while it is added. Bytes go straight into
+ * the accumulator where no other rank has written yet. Otherwise they go into the
+ * scratch, behind the first bytes of a split element. */
 static struct iovec session_add_target(struct session *s)
 {
 	struct slot *slot = s->slot;
@@ -99,8 +104,9 @@ unsigned session_recv_target(struct session *s, struct iovec iov[2])
 	}
 	if (s->payload_left)
 		iov[n++] = session_payload_target(s);
-	/* The next frames come with the same system call. That costs a copy of the few payloads that would otherwise go
-	 * straight into an accumulator, and saves calls: 8 ranks need 0.5 calls for each chunk instead of 1.25. */
+	/* The next frames come with the same system call. That costs a copy of the few
+	 * payloads that would otherwise go straight into an accumulator, and saves calls:
+	 * 8 ranks need 0.5 calls for each chunk instead of 1.25. */
 	if (s->target_len == s->payload_left)
 		iov[n++] = (struct iovec){s->stripe->owner->ahead, LANE_AHEAD};
 	return n;
@@ -206,7 +212,8 @@ static void session_payload_complete(struct session *s)
 	}
 }
 
-/* Handles GOODBYE, which is in good order only if no other rank waits for this rank any more. */
+/* Handles GOODBYE, which is in good order only if no other rank waits for this rank any
+ * more. */
 static void session_take_goodbye(struct session *s)
 {
 	struct stripe *st = s->stripe;
@@ -227,10 +234,11 @@ static void session_take_goodbye(struct session *s)
 		stripe_rank_departed(st, s, s->in.ack);
 }
 
-/* Returns the number of chunks without a result that the rank may not exceed if it may not start one more of this
- * priority; 0: it may. This is less strict than the rule of the worker, because urgent chunks can overtake a chunk
- * that has a place in the window. The first bound keeps the number of slots; the second one follows from the rule of
- * the worker. */
+/* Returns the number of chunks without a result that the rank may not exceed if it may
+ * not start one more of this priority; 0: it may. This is less strict than the rule of
+ * the worker, because urgent chunks can overtake a chunk that has a place in the window.
+ * The first bound keeps the number of slots; the second one follows from the rule of the
+ * worker. */
 static unsigned session_window_passed(const struct session *s, const struct session_stream *t)
 {
 	const struct stripe_params *p = &s->stripe->p;
@@ -252,7 +260,8 @@ static int session_check_window(struct session *s, struct rs_err *e)
 	if (!st->running)
 		return rs_fail(e, RS_EPROTO, "%s sent DATA before START",
 			       stripe_rank_name(st, s->rank, name, sizeof name));
-	/* ranks may still repeat HAVE for results that all ranks have, see stripe_view.c */
+	/* ranks may still repeat HAVE for results that all ranks have, see
+	 * stripe_view.c */
 	if (st->departed && (!st->p.retain || s->in.type != FRAME_HAVE || s->in.of.seq >= st->departed_ack))
 		return rs_fail(e, RS_ECLOSED, "%s closed the communicator before operation %" PRIu64,
 			       stripe_rank_name(st, st->departed_rank, name, sizeof name), s->in.of.seq);
@@ -352,7 +361,8 @@ static void session_refuse_type(struct session *s)
 	session_fail(s, &e);
 }
 
-/* Limits frames without a chunk, which cost their sender nothing and are not bounded by a window. */
+/* Limits frames without a chunk, which cost their sender nothing and are not bounded by a
+ * window. */
 static bool session_check_flood(struct session *s)
 {
 	struct rs_err e;
@@ -518,8 +528,8 @@ static void session_payload_ahead(struct session *s, const uint8_t *at, uint32_t
 		session_payload_complete(s);
 }
 
-/* Processes n bytes of the read-ahead buffer: headers and payloads in turn, from the middle of a header if raw_have
- * is not 0. */
+/* Processes n bytes of the read-ahead buffer: headers and payloads in turn, from the
+ * middle of a header if raw_have is not 0. */
 static void session_ahead_received(struct session *s, size_t n)
 {
 	const uint8_t *at = s->stripe->owner->ahead;

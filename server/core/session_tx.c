@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The sending side of a session. Before START there is an answer to PROBE, between two control frames. Results are sent
- * out of the accumulators without a copy. The order is: the result that is partly sent, or else control frames; then
- * results, those of higher priorities first. session_sent counts in the same order. */
+/* The sending side of a session. Before START there is an answer to PROBE, between two
+ * control frames. Results are sent out of the accumulators without a copy. The order is:
+ * the result that is partly sent, or else control frames; then results, those of higher
+ * priorities first. session_sent counts in the same order. */
 #include "common/assert.h"
 #include "server/core/stripe.h"
 #include "server/core/stripe_view.h"
@@ -11,7 +12,8 @@ static uint32_t session_result_bytes(const struct tx_result *r)
 	return FRAME_HEADER + (r->kind == TX_RESULT ? r->slot->result_len : 0);
 }
 
-/* Adds the rest of a result after its first `off` bytes to iov. Returns the number of iovecs. */
+/* Adds the rest of a result after its first `off` bytes to iov. Returns the number of
+ * iovecs. */
 static unsigned session_gather_result(const struct tx_result *r, uint32_t off, struct iovec *iov)
 {
 	uint8_t *head = r->kind == TX_HEADER ? r->slot->head_root : r->slot->head;
@@ -27,7 +29,8 @@ static unsigned session_gather_result(const struct tx_result *r, uint32_t off, s
 	return n;
 }
 
-/* Adds the next result of a stream, of which `off` bytes are sent, to iov. Returns the number of iovecs. */
+/* Adds the next result of a stream, of which `off` bytes are sent, to iov. Returns the
+ * number of iovecs. */
 static unsigned session_offer_result(const struct session *s, struct session_stream *t, uint32_t off, struct iovec *iov)
 {
 	return session_gather_result(&t->results[(t->results_head + t->offered++) % s->stripe->slots_n], off, iov);
@@ -40,8 +43,8 @@ static void session_queue_view(struct session *s, unsigned type)
 	session_queue_frame(s, type, payload, control_pack_view(payload, &s->stripe->view));
 }
 
-/* Queues a PING that carries `stable` and asks the worker for a PING. count: 1, for its acknowledgement, or the number
- * of a question, for a sign of life. */
+/* Queues a PING that carries `stable` and asks the worker for a PING. count: 1, for its
+ * acknowledgement, or the number of a question, for a sign of life. */
 static void session_queue_query(struct session *s, uint64_t count)
 {
 	struct frame f = {
@@ -59,8 +62,8 @@ static void session_queue_question(struct session *s)
 	s->question = 0;
 }
 
-/* Queues the frames that are due. They wait in flags and not in the queue: there is at most one of each, and its
- * content is as new as possible. */
+/* Queues the frames that are due. They wait in flags and not in the queue: there is at
+ * most one of each, and its content is as new as possible. */
 static void session_queue_due(struct session *s)
 {
 	if (s->draining || s->control_len > s->control_off)
@@ -149,7 +152,8 @@ void session_pop_result(struct session *s, struct session_stream *t)
 		stripe_try_resume(s->stripe);
 }
 
-/* Returns the stream to which the next bytes of the last send target belong; NULL: all of them are sent. */
+/* Returns the stream to which the next bytes of the last send target belong; NULL: all of
+ * them are sent. */
 static struct session_stream *session_sending(struct session *s)
 {
 	if (s->result_off)

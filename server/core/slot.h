@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A slot: one chunk that is being summed, from its first contribution to the last sent byte of its result. */
+/* A slot: one chunk that is being summed, from its first contribution to the last sent
+ * byte of its result. */
 #ifndef RS_SERVER_CORE_SLOT_H
 #define RS_SERVER_CORE_SLOT_H
 
@@ -12,8 +13,9 @@
 
 enum { SLOT_SETS = 4 }; /* bit sets of a slot */
 
-/* Invariant: filled <= elems; contributed <= world size; combined <= contributed. If contributed equals the world size,
- * acc contains the result, and `unsent` ranks do not have it yet. */
+/* Invariant: filled <= elems; contributed <= world size; combined <= contributed. If
+ * contributed equals the world size, acc contains the result, and `unsent` ranks do not
+ * have it yet. */
 struct slot {
 	struct slot *next;    /* in its chain of the table, or in the free list */
 	struct frame header;  /* of the first contribution */
@@ -52,21 +54,22 @@ struct slot_input {
 	bool direct; /* the accumulator has the same type, so bytes may be received into it */
 };
 
-/* Returns the bytes of one accumulator element. A broadcast has no accumulation and keeps its own dtype. */
+/* Returns the bytes of one accumulator element. A broadcast has no accumulation and keeps
+ * its own dtype. */
 size_t slot_acc_size(const struct slot *s);
 /* Returns the layout of a contribution; wide: its elements are float32. */
 struct slot_input slot_input_of(const struct slot *s, bool wide);
 
-/* Adds n elements at src to the accumulator, from element pos <= filled of the chunk on. Elements beyond `filled` are
- * stored. wide: src contains float32. */
+/* Adds n elements at src to the accumulator, from element pos <= filled of the chunk on.
+ * Elements beyond `filled` are stored. wide: src contains float32. */
 void slot_add(struct slot *s, const struct rs_kernels *k, uint32_t pos, const void *src, uint32_t n, bool wide);
 
-/* Deterministic: adds the complete contributions from the stash, as far as the order of ranks allows. The contribution
- * of rank 0 is already in the accumulator. */
+/* Deterministic: adds the complete contributions from the stash, as far as the order of
+ * ranks allows. The contribution of rank 0 is already in the accumulator. */
 void slot_combine(struct slot *s, const struct rs_kernels *k, size_t stride, unsigned world);
 
-/* Turns the sum of all contributions into the result: divides for an average, rounds to the dtype in place and encodes
- * the headers. */
+/* Turns the sum of all contributions into the result: divides for an average, rounds to
+ * the dtype in place and encodes the headers. */
 void slot_finish(struct slot *s, const struct rs_kernels *k, uint64_t processes, uint64_t stable, bool checksum);
 
 /* Encodes the headers of a result that is in acc, or that all ranks have already. */

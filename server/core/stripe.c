@@ -10,15 +10,16 @@
 
 enum { CHECKSUM_STATE = 640 }; /* most bytes of an XXH3_state_t */
 
-/* Returns the number of slots of each priority. A rank is at most `window` chunks ahead of its oldest missing result.
- * A chunk is complete only when the slowest rank has sent it. So no rank is more than 2 x window chunks ahead of the
- * oldest slot in use. */
+/* Returns the number of slots of each priority. A rank is at most `window` chunks ahead
+ * of its oldest missing result. A chunk is complete only when the slowest rank has sent
+ * it. So no rank is more than 2 x window chunks ahead of the oldest slot in use. */
 static unsigned stripe_slot_count(const struct stripe_params *p)
 {
 	return 2 * p->window;
 }
 
-/* Returns the bytes of an accumulator. Half types accumulate in float32, which takes twice the bytes of the chunk. */
+/* Returns the bytes of an accumulator. Half types accumulate in float32, which takes
+ * twice the bytes of the chunk. */
 static size_t stripe_stride(const struct stripe_params *p)
 {
 	return ((size_t)p->chunk_bytes * 2 + 63) & ~(size_t)63;
@@ -48,7 +49,8 @@ static unsigned stripe_chain_count(const struct stripe_params *p)
 	return n;
 }
 
-/* Returns the most bytes that malloc takes for `bytes`: its header, alignment, and whole pages if it asks the kernel.
+/* Returns the most bytes that malloc takes for `bytes`: its header, alignment, and whole
+ * pages if it asks the kernel.
  */
 static uint64_t stripe_allocation(uint64_t bytes)
 {

@@ -30,8 +30,9 @@ struct stripe_trace {
 	uint16_t source;
 };
 
-/* Invariant: slots in use are in the table and nowhere else; the others are in the free list of their priority. So
- * operations of one priority never wait for slots of another one. A stripe exists as long as a session is attached. */
+/* Invariant: slots in use are in the table and nowhere else; the others are in the free
+ * list of their priority. So operations of one priority never wait for slots of another
+ * one. A stripe exists as long as a session is attached. */
 struct stripe {
 	struct lane *owner;
 	struct stripe *next;
@@ -61,8 +62,9 @@ struct stripe {
 	struct stripe_watch watch;
 	struct stripe_trace trace;
 
-	/* The reducers that are known as lost: the maximum over the views of all ranks. All chunks come in one view.
-	 * When it changes, none comes until all ranks have sent the same one; see stripe_view.c. */
+	/* The reducers that are known as lost: the maximum over the views of all ranks.
+	 * All chunks come in one view. When it changes, none comes until all ranks have
+	 * sent the same one; see stripe_view.c. */
 	struct control_view view;
 	uint64_t view_number;
 	struct stripe_loss
@@ -82,18 +84,22 @@ struct slot **stripe_chain(struct stripe *st, uint64_t seq, uint32_t chunk);
 struct slot *stripe_find_slot(struct stripe *st, uint64_t seq, uint32_t chunk);
 /* Counts the result as sent to one rank. The slot is free after the last one. */
 void stripe_result_sent(struct stripe *st, struct slot *slot);
-/* Returns true if all expected ranks have contributed. A departed rank that has the operation's result is not expected.
+/* Returns true if all expected ranks have contributed. A departed rank that has the
+ * operation's result is not expected.
  */
 bool stripe_is_full(const struct stripe *st, const struct slot *slot);
-/* Restarts the measurement of waiting, because what waited is gone or this process stood still. */
+/* Restarts the measurement of waiting, because what waited is gone or this process stood
+ * still. */
 void stripe_watch_restart(struct stripe *st);
 /* Writes "rank 3" or "rank 3 (processes 6-7 on host b)" into buf and returns it. */
 const char *stripe_rank_name(const struct stripe *st, unsigned rank, char *buf, size_t size);
-/* Returns the code for an error after which this reducer cannot continue the job: RS_ECUT if others can, else RS_EPEER.
+/* Returns the code for an error after which this reducer cannot continue the job: RS_ECUT
+ * if others can, else RS_EPEER.
  */
 int stripe_loss_code(const struct stripe *st);
 
-/* Fails because rank_a has sent the chunk of slot a in the place where rank_b has sent that of b. Returns RS_EMISMATCH.
+/* Fails because rank_a has sent the chunk of slot a in the place where rank_b has sent
+ * that of b. Returns RS_EMISMATCH.
  */
 int stripe_out_of_step(const struct stripe *st, const struct slot *a, unsigned rank_a, const struct slot *b,
 		       unsigned rank_b, struct rs_err *e);

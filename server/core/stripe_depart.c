@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Ranks that close their communicator: may a rank depart now, and what becomes of the chunks that do not need it? */
+/* Ranks that close their communicator: may a rank depart now, and what becomes of the
+ * chunks that do not need it? */
 #include "server/core/stripe_depart.h"
 #include "server/core/retained.h"
 #include "server/core/stripe_stable.h"
@@ -11,8 +12,8 @@ bool stripe_needs_rank(const struct stripe *st, unsigned rank, uint64_t ack)
 
 	if (!st->p.retain && st->sessions[rank]->outstanding)
 		return true;
-	/* a rank of a job that fails over departs when all ranks have its results, so chunks below its ack do not
-	 * matter */
+	/* a rank of a job that fails over departs when all ranks have its results, so
+	 * chunks below its ack do not matter */
 	for (unsigned i = 0; i <= st->mask; i++)
 		for (const struct slot *slot = st->chains[i]; slot; slot = slot->next)
 			if (st->p.retain ? (slot->header.of.seq >= ack && slot->contributed < st->p.world_size) ||
@@ -22,7 +23,8 @@ bool stripe_needs_rank(const struct stripe *st, unsigned rank, uint64_t ack)
 	return false;
 }
 
-/* Returns the next slot of a priority, in the order of chunks, that became full because a rank departed; NULL: none. */
+/* Returns the next slot of a priority, in the order of chunks, that became full because a
+ * rank departed; NULL: none. */
 static struct slot *depart_next_full(const struct stripe *st, unsigned priority)
 {
 	struct slot *first = NULL;

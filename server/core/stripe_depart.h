@@ -5,7 +5,8 @@
 
 #include "server/core/stripe.h"
 
-/* Returns true if another rank needs something of a rank that departs with the results of all operations below ack. */
+/* Returns true if another rank needs something of a rank that departs with the results of
+ * all operations below ack. */
 bool stripe_needs_rank(const struct stripe *st, unsigned rank, uint64_t ack);
 /* Continues without a rank that departed in good order. */
 void stripe_rank_departed(struct stripe *st, struct session *s, uint64_t ack);

@@ -7,8 +7,8 @@
 
 /* Sends ABORT to all sessions and ends the stripe, without an event. */
 void stripe_end(struct stripe *st, const struct rs_err *why, const struct rs_cause *cause);
-/* Ends the stripe and reports LANE_FAILED, because the job cannot go on. cause: what the sentence says, as data; NULL:
- * the code alone. */
+/* Ends the stripe and reports LANE_FAILED, because the job cannot go on. cause: what the
+ * sentence says, as data; NULL: the code alone. */
 void stripe_fail(struct stripe *st, const struct rs_err *why, const struct rs_cause *cause);
 /* Ends a running stripe because a rank is lost in this way; reports LANE_LOST too. */
 void stripe_fail_lost(struct stripe *st, unsigned rank, enum rs_loss loss, const struct rs_err *why);

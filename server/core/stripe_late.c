@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Ranks that delay others. Chunks have no clock of their own: a tick remembers the oldest incomplete chunk, and the
- * time passes while later ticks find the same one. After a second without progress, the ranks that have sent their
- * part of it get a LATE frame each second. It names the ranks that they wait for. */
+/* Ranks that delay others. Chunks have no clock of their own: a tick remembers the oldest
+ * incomplete chunk, and the time passes while later ticks find the same one. After a
+ * second without progress, the ranks that have sent their part of it get a LATE frame
+ * each second. It names the ranks that they wait for. */
 #include "server/core/stripe_late.h"
 #include "server/core/stripe_fail.h"
 
@@ -26,7 +27,8 @@ const struct slot *stripe_oldest(const struct stripe *st)
 	return oldest;
 }
 
-/* Returns true if the oldest chunk is the same as before. Its slot may have got another chunk since. */
+/* Returns true if the oldest chunk is the same as before. Its slot may have got another
+ * chunk since. */
 static bool late_is_watched(const struct stripe_watch *w, const struct slot *oldest)
 {
 	return w->slot == oldest && w->seq == oldest->header.of.seq && w->chunk == oldest->header.chunk;
@@ -120,7 +122,8 @@ void stripe_count_contribution(struct stripe *st, const struct slot *slot, unsig
 	}
 }
 
-/* Counts the time that the oldest chunk waits, while it waits: a rank that never comes is the latest of all. */
+/* Counts the time that the oldest chunk waits, while it waits: a rank that never comes is
+ * the latest of all. */
 static void late_count_waiting(struct stripe *st, const struct slot *oldest, uint64_t now_ms)
 {
 	uint64_t from = late_counted_from(st, oldest);
@@ -133,8 +136,9 @@ static void late_count_waiting(struct stripe *st, const struct slot *oldest, uin
 	st->waited_until_ms = now_ms;
 }
 
-/* Checks that no rank has sent another chunk in the place of the oldest one, which then nobody can complete. Each
- * arrival is compared with what others have sent of the same chunk; this finds ranks that have no chunk in common. */
+/* Checks that no rank has sent another chunk in the place of the oldest one, which then
+ * nobody can complete. Each arrival is compared with what others have sent of the same
+ * chunk; this finds ranks that have no chunk in common. */
 static int late_check_places(const struct stripe *st, const struct slot *oldest, struct rs_err *e)
 {
 	unsigned priority = oldest->header.of.priority;

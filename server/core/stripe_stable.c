@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Acknowledgements of the ranks, and the lowest of them: the number `stable`, below which every rank has all results.
+/* Acknowledgements of the ranks, and the lowest of them: the number `stable`, below which
+ * every rank has all results.
  */
 #include "server/core/stripe_stable.h"
 #include "common/assert.h"
 
-/* Returns the acknowledgement of a rank. A departed rank has the results of all operations that it started. */
+/* Returns the acknowledgement of a rank. A departed rank has the results of all
+ * operations that it started. */
 static uint64_t stripe_done_of(const struct stripe *st, unsigned rank)
 {
 	const struct session *s = st->sessions[rank];
@@ -12,7 +14,8 @@ static uint64_t stripe_done_of(const struct stripe *st, unsigned rank)
 	return s && !s->departed ? s->done : UINT64_MAX;
 }
 
-/* Sends PING to the workers that wait for the others and now have no more than all have. */
+/* Sends PING to the workers that wait for the others and now have no more than all
+ * have. */
 static void stripe_notify_stable(struct stripe *st)
 {
 	for (unsigned r = 0; st->stable_waiters && r < st->p.world_size; r++) {
@@ -56,7 +59,8 @@ void stripe_acked(struct stripe *st, struct session *s, uint64_t ack)
 	if (ack <= old || s->departed)
 		return;
 	s->done = ack;
-	/* the minimum changes only when its last rank leaves it, so most frames do not compute it */
+	/* the minimum changes only when its last rank leaves it, so most frames do not
+	 * compute it */
 	rs_assert(st->stable <= old);
 	rs_assert(old != st->stable || st->at_stable > 0);
 	if (old == st->stable && --st->at_stable == 0)

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A stripe while reducers are lost and come back. The happy path: a rank sends VIEW -> its news goes to all other
- * ranks -> nothing more is expected from that rank, and nothing is sent to it, until all ranks have sent the same
- * view -> all slots of the stripe are cleared -> RESUME gives all ranks the position from which they begin again.
- * That is the largest position that a rank gave, since all ranks have all results below it
- * (agent/worker/core/retain.h). */
+/* A stripe while reducers are lost and come back. The happy path: a rank sends VIEW ->
+ * its news goes to all other ranks -> nothing more is expected from that rank, and
+ * nothing is sent to it, until all ranks have sent the same view -> all slots of the
+ * stripe are cleared -> RESUME gives all ranks the position from which they begin again.
+ * That is the largest position that a rank gave, since all ranks have all results below
+ * it (agent/worker/core/retain.h). */
 #include "server/core/stripe_view.h"
 
 #include <stdlib.h>
@@ -18,7 +19,8 @@ static void view_pause(struct session *s)
 	for (unsigned p = 0; p < s->stripe->p.priorities; p++) {
 		struct session_stream *t = &s->streams[p];
 
-		/* one entry may be left: a result that is partly sent, or a FETCH, which is not counted */
+		/* one entry may be left: a result that is partly sent, or a FETCH, which
+		 * is not counted */
 		t->outstanding = t->results_n && t->results[t->results_head].kind != TX_FETCH;
 		t->next_seq = t->next_chunk = t->started = 0;
 		outstanding += t->outstanding;
@@ -27,7 +29,8 @@ static void view_pause(struct session *s)
 	s->paused = true;
 }
 
-/* Stores what the view of a rank says about reducers that are new in it, for status services. */
+/* Stores what the view of a rank says about reducers that are new in it, for status
+ * services. */
 static void view_note_losses(struct stripe *st, const struct control_view *v)
 {
 	for (unsigned r = 0; r < v->n; r++) {

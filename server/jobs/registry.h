@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The jobs of a reducer and their ranks: the core of the accept loop, without I/O. One thread owns it.
+/* The jobs of a reducer and their ranks: the core of the accept loop, without I/O. One
+ * thread owns it.
  *
- * A job gathers until every rank has attached every lane; then it runs. It ends when a lane reports a failure, a newer
- * generation comes, or the reducer stops. Its entry and its memory are freed with its last session. Afterwards the same
- * name and generation can be used again.
+ * A job gathers until every rank has attached every lane; then it runs. It ends when a
+ * lane reports a failure, a newer generation comes, or the reducer stops. Its entry and
+ * its memory are freed with its last session. Afterwards the same name and generation can
+ * be used again.
  *
  *     HELLO -> registry_hello -> (driver hands the connection to the lane) -> registry_admitted
  *     lane events -> registry_session_closed, registry_failed
@@ -96,8 +98,8 @@ void registry_free(struct registry *r);
 /* Admits a HELLO, or fills *refused and returns its code. */
 int registry_hello(struct registry *r, const struct control_hello *h, struct registry_admit *ret,
 		   struct control_refused *refused);
-/* Starts the job if the admitted connection, which is on its way to its lane, was the last missing one. One that must
- * send PROBE is missing until LANE_PROVEN. */
+/* Starts the job if the admitted connection, which is on its way to its lane, was the
+ * last missing one. One that must send PROBE is missing until LANE_PROVEN. */
 void registry_admitted(struct registry *r, uint64_t job);
 
 /* Removes a session that its lane has closed. */
@@ -109,16 +111,19 @@ void registry_lane_event(struct registry *r, const struct lane_event *ev);
 
 /* Sets the time, before other calls. Only the status depends on it. */
 void registry_set_time(struct registry *r, uint64_t now_ms);
-/* Stores the address and transport of an admitted connection for the status; longer ones are cut. */
+/* Stores the address and transport of an admitted connection for the status; longer ones
+ * are cut. */
 void registry_set_peer(struct registry *r, uint64_t job, unsigned rank, const char *peer, const char *transport);
-/* Returns the status of all jobs, with room for `threads` lanes, which the caller frees. NULL: no memory. */
+/* Returns the status of all jobs, with room for `threads` lanes, which the caller frees.
+ * NULL: no memory. */
 struct status *registry_status(const struct registry *r);
 
-/* Sends WAITING to the members of gathering jobs, and DRAIN to those of running jobs if this reducer drains. The driver
- * calls it once a second. */
+/* Sends WAITING to the members of gathering jobs, and DRAIN to those of running jobs if
+ * this reducer drains. The driver calls it once a second. */
 void registry_tick(struct registry *r);
 
-/* Refuses new jobs from now on ("is shutting down"), and asks jobs that can fail over to go on without this reducer. */
+/* Refuses new jobs from now on ("is shutting down"), and asks jobs that can fail over to
+ * go on without this reducer. */
 void registry_drain(struct registry *r);
 /* Ends all jobs on this reducer. */
 void registry_abort_all(struct registry *r, const struct rs_err *why);

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Whether a worker may join a job that exists.
  *
- * Another process with a place that is taken is refused for good, but only if the rank that has the place is alive. The
- * registry asks that rank when the process comes for the first time, and lets it retry. The answer repeats the number
- * of the question: one that was on its way when the process came proves nothing. So a process that replaces one that
- * has died gets the place as soon as its connections are gone. */
+ * Another process with a place that is taken is refused for good, but only if the rank
+ * that has the place is alive. The registry asks that rank when the process comes for the
+ * first time, and lets it retry. The answer repeats the number of the question: one that
+ * was on its way when the process came proves nothing. So a process that replaces one
+ * that has died gets the place as soon as its connections are gone. */
 #include "server/jobs/registry_priv.h"
 
 #include <string.h>
@@ -70,14 +71,16 @@ static int check_same(const struct job *j, const struct control_hello *h, struct
 		    "not the same",
 		    h->rank, f->rank, h->job);
 	if (j->members[h->rank].lanes >> h->lane & 1)
-		/* the same process gave up an earlier attempt, whose end has not arrived here yet */
+		/* the same process gave up an earlier attempt, whose end has not arrived
+		 * here yet */
 		return registry_refuse(no, RS_EREFUSED, true,
 				       "lane %u of rank %u of job %s is still attached from an earlier attempt",
 				       h->lane, h->rank, h->job);
 	return RS_OK;
 }
 
-/* Asks a rank, on its lowest lane, whether it is alive. Returns the number of the question. */
+/* Asks a rank, on its lowest lane, whether it is alive. Returns the number of the
+ * question. */
 static uint64_t ask(struct registry *r, const struct job *j, unsigned rank)
 {
 	unsigned lane = (unsigned)__builtin_ctzll(j->members[rank].lanes);
@@ -121,8 +124,9 @@ void registry_answered(struct registry *r, const struct lane_event *ev)
 	}
 }
 
-/* A running job is complete, but may be over soon, so the worker may retry: one rank can open its next communicator
- * before another one has closed its last. It need not retry if the job goes on. */
+/* A running job is complete, but may be over soon, so the worker may retry: one rank can
+ * open its next communicator before another one has closed its last. It need not retry if
+ * the job goes on. */
 int registry_check_joins(struct registry *r, const struct job *j, const struct control_hello *h,
 			 struct control_refused *no)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Jobs whose ranks say different world sizes. Such a job can never be complete, so it ends for all its ranks at once,
- * and ranks that come a little later hear of it, too. */
+/* Jobs whose ranks say different world sizes. Such a job can never be complete, so it
+ * ends for all its ranks at once, and ranks that come a little later hear of it, too. */
 #include "server/jobs/registry_priv.h"
 
 #include <stdio.h>

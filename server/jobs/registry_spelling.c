@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Ranks that write the master's address in two ways, such as node0 and node0.example.com, have different runs. Without
- * a job.name they wait in two jobs, each for the other's ranks. */
+/* Ranks that write the master's address in two ways, such as node0 and node0.example.com,
+ * have different runs. Without a job.name they wait in two jobs, each for the other's
+ * ranks. */
 #include "server/jobs/registry_priv.h"
 
 #include <stdio.h>
 #include <string.h>
 
-/* Returns whether two runs differ in the master's address alone: "master:ADDRESS:PORT", "torchrun:ID@ADDRESS:PORT". */
+/* Returns whether two runs differ in the master's address alone: "master:ADDRESS:PORT",
+ * "torchrun:ID@ADDRESS:PORT". */
 static bool spelling_differs(const char *a, const char *b)
 {
 	const char *port_a = strrchr(a, ':'), *port_b = strrchr(b, ':'), *at_a = strchr(a, '@'), *at_b = strchr(b, '@');

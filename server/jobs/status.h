@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The status of a reducer's jobs, ranks and lanes at one moment, for the control service: the registry's part, to which
- * each lane's report is added. One thread at a time; nothing in it is shared. */
+/* The status of a reducer's jobs, ranks and lanes at one moment, for the control service:
+ * the registry's part, to which each lane's report is added. One thread at a time;
+ * nothing in it is shared. */
 #ifndef RS_SERVER_JOBS_STATUS_H
 #define RS_SERVER_JOBS_STATUS_H
 
@@ -18,20 +19,21 @@ enum status_refusal {
 	STATUS_REFUSALS,
 };
 
-/* The whole status. Invariant: until status_finish(), rates and shares of the last second are the counts of this
- * second, silent_ms is UINT32_MAX for a rank that no lane has, and lost[reducers] has NULL for each reducer that is not
- * lost. */
+/* The whole status. Invariant: until status_finish(), rates and shares of the last second
+ * are the counts of this second, silent_ms is UINT32_MAX for a rank that no lane has, and
+ * lost[reducers] has NULL for each reducer that is not lost. */
 struct status {
 	struct status_reply reply;
 	uint64_t *ids; /* of reply.m.jobs, in the registry */
 };
 
-/* Creates a status with so many lanes, and with room for so many jobs. The caller sets the fields of the process.
- * NULL: no memory. */
+/* Creates a status with so many lanes, and with room for so many jobs. The caller sets
+ * the fields of the process. NULL: no memory. */
 struct status *status_new(unsigned jobs, unsigned lanes);
 /* Makes entry i of the jobs: a job without counts. NULL: no memory. */
 Reduction__V1__JobStatus *status_job(struct status *st, unsigned i, uint64_t id, uint32_t world_size);
-/* Adds the report of a lane. Leaves out jobs that are not in the status, because they came or went since. */
+/* Adds the report of a lane. Leaves out jobs that are not in the status, because they
+ * came or went since. */
 void status_add(struct status *st, const struct lane_report *report);
 /* Makes rates and shares of the counts, after all reports. Returns the reply. */
 struct status_reply *status_finish(struct status *st);

@@ -63,7 +63,8 @@ static int refuse(struct control_refused *to, const struct rs_err *why)
 	return why->code;
 }
 
-/* Loads the secret of a job. The peer is told whether there is a secret; only the log says what is wrong with its file.
+/* Loads the secret of a job. The peer is told whether there is a secret; only the log
+ * says what is wrong with its file.
  */
 static int find_secret(void *ctx, const struct control_hello *hello, struct auth_secret *ret,
 		       struct control_refused *refused)

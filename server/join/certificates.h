@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The reducer's TLS certificate (security.tls), and the rules that say which worker certificate may join which job
- * (access). Both are read at the start and on SIGHUP. One thread. */
+/* The reducer's TLS certificate (security.tls), and the rules that say which worker
+ * certificate may join which job (access). Both are read at the start and on SIGHUP. One
+ * thread. */
 #ifndef RS_SERVER_JOIN_CERTIFICATES_H
 #define RS_SERVER_JOIN_CERTIFICATES_H
 
@@ -19,16 +20,17 @@ struct certificates {
 	unsigned rules_n;
 };
 
-/* Loads the certificate and the rules of a configuration. Errors: RS_ENOMEM, those of tls_reducer. *ret is set only on
- * success. */
+/* Loads the certificate and the rules of a configuration. Errors: RS_ENOMEM, those of
+ * tls_reducer. *ret is set only on success. */
 int certificates_load(struct certificates *ret, const struct rs_config *cfg, struct rs_err *e);
 void certificates_close(struct certificates *c);
 
 /* Logs the certificate and its expiry date; nothing if TLS is off. */
 void certificates_log(const struct certificates *c, const struct rs_log *log, const char *event);
 
-/* Checks that the owner of a certificate with these names (as of tls_peer_names) may join a job. Without mutual TLS
- * every worker may. Errors: RS_EREFUSED, with the sentence for the peer in *refused. */
+/* Checks that the owner of a certificate with these names (as of tls_peer_names) may join
+ * a job. Without mutual TLS every worker may. Errors: RS_EREFUSED, with the sentence for
+ * the peer in *refused. */
 int certificates_may_join(const struct certificates *c, const char *names, const char *job,
 			  struct control_refused *refused);
 

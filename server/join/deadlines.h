@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Deadlines of connections in the handshake, in two queues. A connection waits until its peer has identified itself. A
- * refused connection leaves: it stays open until its peer has read the reason. Without I/O and clock; one thread. */
+/* Deadlines of connections in the handshake, in two queues. A connection waits until its
+ * peer has identified itself. A refused connection leaves: it stays open until its peer
+ * has read the reason. Without I/O and clock; one thread. */
 #ifndef RS_SERVER_JOIN_DEADLINES_H
 #define RS_SERVER_JOIN_DEADLINES_H
 
@@ -13,7 +14,8 @@ enum {
 	DEADLINES_LEAVE_MS = 1000, /* time of a connection that leaves */
 };
 
-/* First member of a driver's connection. It is in one of the two queues from deadlines_add to deadlines_remove. */
+/* First member of a driver's connection. It is in one of the two queues from
+ * deadlines_add to deadlines_remove. */
 struct deadline {
 	TAILQ_ENTRY(deadline) link;
 	uint64_t at_ms;
@@ -26,8 +28,8 @@ struct deadline_queue {
 	unsigned n;
 };
 
-/* Invariant: at_ms never decreases along a queue. All entries of a queue get the same time, and the clock does not go
- * back. */
+/* Invariant: at_ms never decreases along a queue. All entries of a queue get the same
+ * time, and the clock does not go back. */
 struct deadlines {
 	uint32_t wait_ms; /* time of a connection that waits */
 	struct deadline_queue waiting, leaving;
@@ -40,11 +42,11 @@ void deadlines_add(struct deadlines *all, struct deadline *d, uint64_t now_ms);
 void deadlines_leave(struct deadlines *all, struct deadline *d, uint64_t now_ms);
 void deadlines_remove(struct deadlines *all, struct deadline *d);
 
-/* Returns an entry whose deadline has passed; NULL: none. The caller repeats until NULL, and each time removes the
- * entry or lets it leave. */
+/* Returns an entry whose deadline has passed; NULL: none. The caller repeats until NULL,
+ * and each time removes the entry or lets it leave. */
 struct deadline *deadlines_due(const struct deadlines *all, uint64_t now_ms);
-/* Returns the entry that gives up its place first: the oldest one that leaves, else the oldest one that waits. NULL:
- * both queues are empty. */
+/* Returns the entry that gives up its place first: the oldest one that leaves, else the
+ * oldest one that waits. NULL: both queues are empty. */
 struct deadline *deadlines_oldest(const struct deadlines *all);
 /* Returns the number of entries in both queues. */
 unsigned deadlines_count(const struct deadlines *all);

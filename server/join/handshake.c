@@ -166,7 +166,8 @@ static enum handshake_step challenge(struct handshake *h, const struct auth_secr
 	return HANDSHAKE_SEND;
 }
 
-/* The worker has identified itself. Without a world size it only wanted to know whether it can. */
+/* The worker has identified itself. Without a world size it only wanted to know whether
+ * it can. */
 static enum handshake_step admit(const struct handshake *h, struct handshake_result *ret)
 {
 	uint8_t payload[FRAME_CONTROL_MAX];

@@ -37,8 +37,8 @@ static const char *handshake_conn_missing(const struct handshake_conn *c)
 	return missing ? missing : handshake_missing(&c->handshake);
 }
 
-/* Ends the sending side and waits for the peer to close. Closing with unread bytes would make the kernel reset the
- * connection, and the peer would lose the reason. */
+/* Ends the sending side and waits for the peer to close. Closing with unread bytes would
+ * make the kernel reset the connection, and the peer would lose the reason. */
 static bool handshake_conn_leave(struct handshake_conn *c)
 {
 	c->all->transport->finish(c);
@@ -79,7 +79,8 @@ static bool handshake_conn_admit(struct handshake_conn *c, const struct handshak
 	return false;
 }
 
-/* Prepares the transport. Returns true if frames can be received; else *ret says whether the connection still exists.
+/* Prepares the transport. Returns true if frames can be received; else *ret says whether
+ * the connection still exists.
  */
 static bool handshake_conn_prepare(struct handshake_conn *c, bool *ret)
 {

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The happy path: the gRPC module hands over a stream on one of its threads -> the stream waits in `arrived` for the
- * loop -> handshake_conn.h. Failure modes: too many streams: refused with the reason. A refused stream is finished, and
- * closed when gRPC has delivered REFUSED, or soon. */
+/* The happy path: the gRPC module hands over a stream on one of its threads -> the stream
+ * waits in `arrived` for the loop -> handshake_conn.h. Failure modes: too many streams:
+ * refused with the reason. A refused stream is finished, and closed when gRPC has
+ * delivered REFUSED, or soon. */
 #include "server/join/handshake_grpc.h"
 
 #include "server/join/handshake_conn.h"
@@ -19,7 +20,8 @@ struct grpc_handshake {
 	char names[GRPC_HANDSHAKE_NAMES]; /* in its certificate */
 };
 
-/* All streams. Invariant: `arrived` contains the streams that have no struct grpc_handshake yet. */
+/* All streams. Invariant: `arrived` contains the streams that have no struct
+ * grpc_handshake yet. */
 struct grpc_handshakes {
 	struct handshake_conns conns;
 	struct grpc_handshakes_options opt;
@@ -70,7 +72,8 @@ static void grpc_finish(struct handshake_conn *c)
 	grpc_api(g)->stream_finish(g->stream);
 }
 
-/* Discards what arrives on a refused stream. Its end says that the peer has got the reason. */
+/* Discards what arrives on a refused stream. Its end says that the peer has got the
+ * reason. */
 static bool grpc_discard(struct handshake_conn *c)
 {
 	struct grpc_handshake *g = grpc_of(c);
@@ -117,7 +120,8 @@ static void grpc_explain(struct handshake_conn *c, ssize_t rc, struct control_re
 		*refused = handshake_refusal(&e);
 }
 
-/* Closes a stream with a status. Unlike a frame, a status does not wait for a peer that does not read. */
+/* Closes a stream with a status. Unlike a frame, a status does not wait for a peer that
+ * does not read. */
 static void grpc_close(struct handshake_conn *c, enum handshake_close how, const struct control_refused *why)
 {
 	struct grpc_handshake *g = grpc_of(c);

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The happy path: accepted -> the first bytes show whether the peer uses TLS -> TLS handshake -> handshake_conn.h.
- * Failure modes: no TLS where it is required, or TLS where there is none: refused with a plain REFUSED frame, which a
- * worker with TLS understands before TLS has begun. TLS fails: TLS itself tells the peer.
+/* The happy path: accepted -> the first bytes show whether the peer uses TLS -> TLS
+ * handshake -> handshake_conn.h. Failure modes: no TLS where it is required, or TLS where
+ * there is none: refused with a plain REFUSED frame, which a worker with TLS understands
+ * before TLS has begun. TLS fails: TLS itself tells the peer.
  *
- * Floods must be cheap. A connection is read before it is watched: if it is closed again, or its HELLO has arrived, it
- * costs no event. */
+ * Floods must be cheap. A connection is read before it is watched: if it is closed again,
+ * or its HELLO has arrived, it costs no event. */
 #include "server/join/handshake_tcp.h"
 
 #include "common/loop_uv.h"
@@ -20,8 +21,8 @@
 
 enum { TCP_HANDSHAKE_DISCARD = 64 << 10 /* bytes at once */ };
 
-/* The poll handle of a connection. It is allocated apart, because the connection may be freed before libuv has closed
- * the handle. */
+/* The poll handle of a connection. It is allocated apart, because the connection may be
+ * freed before libuv has closed the handle. */
 struct tcp_watcher {
 	uv_poll_t poll;
 	struct tcp_handshake *conn;
@@ -75,8 +76,8 @@ static void tcp_unwatch(struct tcp_handshake *t)
 	t->watcher = NULL;
 }
 
-/* Sends a frame. It is one of the first of the connection, so it fits the socket's buffer. Fails in the middle of a TLS
- * handshake, when no frame can be sent. */
+/* Sends a frame. It is one of the first of the connection, so it fits the socket's
+ * buffer. Fails in the middle of a TLS handshake, when no frame can be sent. */
 static bool tcp_send(struct handshake_conn *c, const void *frame, size_t len)
 {
 	struct tcp_handshake *t = tcp_of(c);
@@ -98,7 +99,8 @@ static void tcp_finish(struct handshake_conn *c)
 	tcp_conn_shutdown(&tcp_of(c)->tcp);
 }
 
-/* Discards received bytes without copying them. Returns false when the peer has closed. */
+/* Discards received bytes without copying them. Returns false when the peer has
+ * closed. */
 static bool tcp_discard_fd(int fd)
 {
 	ssize_t got = recv(fd, NULL, TCP_HANDSHAKE_DISCARD, MSG_DONTWAIT | MSG_TRUNC);
@@ -153,7 +155,8 @@ static void tcp_free(struct handshake_conn *c)
 	free(c);
 }
 
-/* Fills the refusal of a connection that does not use TLS where it is required, or the other way round. */
+/* Fills the refusal of a connection that does not use TLS where it is required, or the
+ * other way round. */
 static void tcp_refuse_tls(enum tls_beginning found, struct control_refused *refused)
 {
 	static const char *const sentence[] = {
@@ -174,7 +177,8 @@ static void tcp_explain(struct handshake_conn *c, ssize_t rc, struct control_ref
 		tcp_refuse_tls(TLS_BEGINS, refused);
 }
 
-/* Reads the first bytes of a connection that should use TLS, and starts TLS if they are a ClientHello. */
+/* Reads the first bytes of a connection that should use TLS, and starts TLS if they are a
+ * ClientHello. */
 static enum handshake_transport_state tcp_sort(struct tcp_handshake *t, struct control_refused *refused)
 {
 	enum tls_beginning found = TLS_MAY_BEGIN;
@@ -204,7 +208,8 @@ static enum handshake_transport_state tcp_sort(struct tcp_handshake *t, struct c
 	return TRANSPORT_READY;
 }
 
-/* Gives the handshake what TLS knows of the peer. Errors: RS_ENOMEM, those of tls_binding. */
+/* Gives the handshake what TLS knows of the peer. Errors: RS_ENOMEM, those of
+ * tls_binding. */
 static int tcp_bind_channel(struct tcp_handshake *t, struct rs_err *e)
 {
 	struct handshake_channel channel = {.binding_len = TLS_BINDING};

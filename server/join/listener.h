@@ -10,12 +10,15 @@
 
 enum { LISTENER_MAX = 8 }; /* most addresses of one name */
 
-/* Binds non-blocking sockets to every address of host:port (rs_host_port_split) and listens. With port 0 all get the
- * same free port. Returns the number of descriptors in fds, which the caller closes, or an error: RS_ECONFIG if the
- * name cannot be resolved, or an address is not loopback and not_loopback_ok is false; RS_EIO if it cannot be bound. */
+/* Binds non-blocking sockets to every address of host:port (rs_host_port_split) and
+ * listens. With port 0 all get the same free port. Returns the number of descriptors in
+ * fds, which the caller closes, or an error: RS_ECONFIG if the name cannot be resolved,
+ * or an address is not loopback and not_loopback_ok is false; RS_EIO if it cannot be
+ * bound. */
 int listener_open(const char *address, bool not_loopback_ok, int fds[LISTENER_MAX], struct rs_err *e);
 
-/* Applies the loopback rule of listener_open to an address that gRPC binds. Errors: RS_ECONFIG. */
+/* Applies the loopback rule of listener_open to an address that gRPC binds. Errors:
+ * RS_ECONFIG. */
 int listener_check(const char *address, bool not_loopback_ok, struct rs_err *e);
 
 /* Writes the numeric address of a socket, such as "127.0.0.1:7600" or "[::1]:7600". */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The happy path: alloc -> the pool touches slice after slice -> start -> touched() -> release. Failure mode:
- * the job ends before its arena is touched: the arena is freed after the slice in progress. */
+/* The happy path: alloc -> the pool touches slice after slice -> start -> touched() ->
+ * release. Failure mode: the job ends before its arena is touched: the arena is freed
+ * after the slice in progress. */
 #include "server/run/arena.h"
 
 #include <stdbool.h>
@@ -11,7 +12,8 @@
 
 enum { ARENA_SLICE = 4 << 20 }; /* bytes; takes 1 to 10 ms */
 
-/* One job's memory. Invariant: while `busy`, only the pool writes to the slice at `touched`. */
+/* One job's memory. Invariant: while `busy`, only the pool writes to the slice at
+ * `touched`. */
 struct arena {
 	struct arena *next;
 	struct arenas *all;

@@ -54,12 +54,12 @@ struct lane_command {
 	uint8_t frame[]; /* TELL: frame_len bytes */
 };
 
-/* Allocates a command with room for a frame of frame_len bytes. All other fields are zero. The caller frees it with
- * free(). NULL: no memory. */
+/* Allocates a command with room for a frame of frame_len bytes. All other fields are
+ * zero. The caller frees it with free(). NULL: no memory. */
 struct lane_command *lane_command_new(enum lane_command_type type, uint64_t job, size_t frame_len);
 
-/* The command that aborts a job, allocated in advance. Invariant: each job that has connections in this lane has
- * exactly one reserve. */
+/* The command that aborts a job, allocated in advance. Invariant: each job that has
+ * connections in this lane has exactly one reserve. */
 struct reserve {
 	struct reserve *next;
 	uint64_t job;
@@ -73,7 +73,8 @@ struct reserves {
 
 /* Adds a reserve for this job, unless it has one. Returns false if there is no memory. */
 bool reserves_add(struct reserves *all, uint64_t job);
-/* Returns the command of this job, which the caller owns. NULL: it was taken before, or the job has no reserve. */
+/* Returns the command of this job, which the caller owns. NULL: it was taken before, or
+ * the job has no reserve. */
 struct lane_command *reserves_take(struct reserves *all, uint64_t job);
 /* Frees the reserve of this job, if there is one. */
 void reserves_remove(struct reserves *all, uint64_t job);

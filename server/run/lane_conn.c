@@ -2,20 +2,23 @@
 #include "server/run/lane_conn.h"
 
 enum {
-	/* A lane reads pending input before it sends results, because each result brings the next contribution of its
-	 * rank. Otherwise the contributions of a thousand ranks queue up beyond the caches, and the queue keeps its
-	 * length. A lane sends only a few results at a time, so that it soon reads the answers to them. With 1,024
-	 * ranks and 4 chunks in flight this raises 2.0 to 2.6 GiB/s and needs a quarter less processor time, compared
-	 * with one result after each read and 16 at the end. Some results are sent between reads, because a connection
-	 * that sends without end would otherwise keep results from the others. */
+	/* A lane reads pending input before it sends results, because each result brings
+	 * the next contribution of its rank. Otherwise the contributions of a thousand
+	 * ranks queue up beyond the caches, and the queue keeps its length. A lane sends
+	 * only a few results at a time, so that it soon reads the answers to them. With
+	 * 1,024 ranks and 4 chunks in flight this raises 2.0 to 2.6 GiB/s and needs a
+	 * quarter less processor time, compared with one result after each read and 16 at
+	 * the end. Some results are sent between reads, because a connection that sends
+	 * without end would otherwise keep results from the others. */
 	READS_PER_FLUSH = 4,   /* events with received bytes for each session that is served between them */
 	SAMPLES_PER_TICK = 16, /* connections that are sampled in a tick */
 	FLUSHES_PER_WAKE = 4,  /* sessions that are served after the last of these events */
 };
 
-/* Chooses where the loop sleeps. If all connections are streams, the loop sleeps in the queue of the streams. This
- * thread then reads and answers them itself, which takes three quarters of the processor time of a handover. The loop
- * cannot wait for TCP connections there, so if there are any, threads of the gRPC module wake the loop. */
+/* Chooses where the loop sleeps. If all connections are streams, the loop sleeps in the
+ * queue of the streams. This thread then reads and answers them itself, which takes three
+ * quarters of the processor time of a handover. The loop cannot wait for TCP connections
+ * there, so if there are any, threads of the gRPC module wake the loop. */
 static void choose_wait(struct lane_conns *all)
 {
 	wakeups_serve(all->wakeups, all->streams_n && !all->tcp_n ? all->rpc : NULL, all->queue);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The connections of a lane, and which of them sends next. The transports (lane_tcp.c, lane_grpc.c) move the bytes.
- * Only the lane's thread uses them. */
+/* The connections of a lane, and which of them sends next. The transports (lane_tcp.c,
+ * lane_grpc.c) move the bytes. Only the lane's thread uses them. */
 #ifndef RS_SERVER_RUN_LANE_CONN_H
 #define RS_SERVER_RUN_LANE_CONN_H
 
@@ -15,8 +15,9 @@ struct lane_mail;
 
 /* The operations of a transport. */
 struct lane_conn_ops {
-	/* Sends as much of the session's output as the transport takes, and ends the sending side after the last frame.
-	 * If the transport takes no more, write_wait is set, and the transport calls this function again later. */
+	/* Sends as much of the session's output as the transport takes, and ends the
+	 * sending side after the last frame. If the transport takes no more, write_wait
+	 * is set, and the transport calls this function again later. */
 	void (*flush)(struct lane_conn *c);
 	/* Calls session_network. NULL: the transport does not know it. */
 	void (*sample)(struct lane_conn *c);
@@ -24,7 +25,8 @@ struct lane_conn_ops {
 	void (*close)(struct lane_conn *c);
 };
 
-/* First member of a transport's connection. Invariant: session is NULL exactly if the connection is closing. */
+/* First member of a transport's connection. Invariant: session is NULL exactly if the
+ * connection is closing. */
 struct lane_conn {
 	LIST_ENTRY(lane_conn) link; /* in all->list */
 	struct lane_conns *all;
@@ -53,18 +55,19 @@ struct lane_conns {
 /* Pass received or sent bytes to the session, with the time. */
 void lane_conn_received(struct lane_conn *c, size_t n);
 void lane_conn_sent(struct lane_conn *c, size_t n);
-/* Reads what the kernel knows of a few connections, for reports; in each tick of other ones. */
+/* Reads what the kernel knows of a few connections, for reports; in each tick of other
+ * ones. */
 void lane_conns_sample(struct lane_conns *all);
 
 /* Adds a connection, before its session is attached. */
 void lane_conns_add(struct lane_conns *all, struct lane_conn *c);
 /* Frees the session of a connection, with `closed` set, and closes the connection. */
 void lane_conns_close(struct lane_conns *all, struct lane_conn *c);
-/* Serves one ready session after every few calls. A transport calls this function at the end of each event in which it
- * moved bytes of a session. */
+/* Serves one ready session after every few calls. A transport calls this function at the
+ * end of each event in which it moved bytes of a session. */
 void lane_conns_turn(struct lane_conns *all);
-/* Serves a few ready sessions. To be called when the loop has read all pending input. Returns false if no session is
- * ready any more. */
+/* Serves a few ready sessions. To be called when the loop has read all pending input.
+ * Returns false if no session is ready any more. */
 bool lane_conns_flush(struct lane_conns *all);
 
 /* Most bytes of a connection here, without those that gRPC allocates. */

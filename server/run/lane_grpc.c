@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The happy path: woken: received bytes are copied straight into accumulators -> the lane calls flush, which fills
- * messages -> after the last frame the stream is finished, and the peer finishes it. Failure modes: the stream breaks,
- * or the peer finishes early: session_lost() informs the core, which decides what it means for the job. */
+/* The happy path: woken: received bytes are copied straight into accumulators -> the lane
+ * calls flush, which fills messages -> after the last frame the stream is finished, and
+ * the peer finishes it. Failure modes: the stream breaks, or the peer finishes early:
+ * session_lost() informs the core, which decides what it means for the job. */
 #include "server/run/lane_grpc.h"
 
 #include <stdlib.h>
@@ -27,7 +28,8 @@ static void grpc_lost(struct grpc *c, ssize_t rc)
 	session_lost(c->conn.session, rc == 0 ? "it closed the connection" : e.msg);
 }
 
-/* Reads until the stream is empty, or up to the limit. Returns true if there may be more bytes. */
+/* Reads until the stream is empty, or up to the limit. Returns true if there may be more
+ * bytes. */
 static bool grpc_read(struct grpc *c)
 {
 	for (ssize_t total = 0; total < GRPC_BYTES_PER_WAKE;) {

@@ -5,7 +5,8 @@
 
 #include "server/run/lane_conn.h"
 
-/* Creates a connection, which owns the stream of all->rpc. NULL: no memory; the stream is closed then. */
+/* Creates a connection, which owns the stream of all->rpc. NULL: no memory; the stream is
+ * closed then. */
 struct lane_conn *lane_grpc_new(struct lane_conns *all, struct rpc_stream *stream);
 /* Starts to read, after the session was attached. */
 void lane_grpc_start(struct lane_conn *c);

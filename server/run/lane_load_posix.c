@@ -8,8 +8,9 @@
 
 enum { SECOND_NS = 1000000000 };
 
-/* Returns the time for which this thread was ready to run and had no core, in ns; 0: the kernel does not count it. It
- * reads the file without stdio, because a lane that runs allocates nothing. */
+/* Returns the time for which this thread was ready to run and had no core, in ns; 0: the
+ * kernel does not count it. It reads the file without stdio, because a lane that runs
+ * allocates nothing. */
 static uint64_t starved_ns(void)
 {
 	char text[64], *end; /* "RAN WAITED SLICES", the first two in ns */

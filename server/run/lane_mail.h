@@ -6,8 +6,8 @@
 #include "server/core/lane_types.h"
 #include "server/run/mailbox.h"
 
-/* One message. Invariant: the LANE_CLOSED message of a connection is allocated with the connection, so that this event
- * needs no memory. */
+/* One message. Invariant: the LANE_CLOSED message of a connection is allocated with the
+ * connection, so that this event needs no memory. */
 struct lane_mail {
 	struct mail mail;
 	struct lane_event event;

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A TCP connection is a non-blocking socket under uv_poll.
  *
- * The happy path: readable: bytes are received straight into accumulators -> the lane calls flush -> after the last
- * frame shutdown, then end of file. Failure modes: a system call fails, or the peer closes early: session_lost()
- * informs the core, which decides what it means for the job. */
+ * The happy path: readable: bytes are received straight into accumulators -> the lane
+ * calls flush -> after the last frame shutdown, then end of file. Failure modes: a system
+ * call fails, or the peer closes early: session_lost() informs the core, which decides
+ * what it means for the job. */
 #include "server/run/lane_tcp.h"
 
 #include "common/loop_uv.h"
@@ -15,10 +16,11 @@
 #include <sys/socket.h>
 
 enum {
-	/* Bytes that a connection may receive before the lane reads others. The limit is in bytes, because one read
-	 * can bring two thousand PINGs: with a limit of 32 reads, four connections that sent only PINGs left a job of
-	 * the same lane 2% of its throughput. The limit is a little more than a rank has in flight, so it has no
-	 * effect in normal operation. */
+	/* Bytes that a connection may receive before the lane reads others. The limit is
+	 * in bytes, because one read can bring two thousand PINGs: with a limit of 32
+	 * reads, four connections that sent only PINGs left a job of the same lane 2% of
+	 * its throughput. The limit is a little more than a rank has in flight, so it has
+	 * no effect in normal operation. */
 	BYTES_PER_WAKE = 256 << 10,
 	READS_AT_END = 4096, /* more than the socket of a broken connection can still contain */
 };
@@ -45,8 +47,8 @@ static void tcp_watch(struct tcp *c)
 	uv_poll_start(&c->poll, events, on_poll);
 }
 
-/* Reads once, from the bytes that TLS holds (`inside`) or from the socket. Returns the number of bytes, negated if
- * there was room for more; 0: none. */
+/* Reads once, from the bytes that TLS holds (`inside`) or from the socket. Returns the
+ * number of bytes, negated if there was room for more; 0: none. */
 static ssize_t tcp_receive(struct tcp *c, bool inside)
 {
 	char reason[TCP_CONN_REASON];
@@ -80,7 +82,8 @@ static void tcp_read(struct tcp *c)
 		;
 }
 
-/* Ends a broken connection. Reads first, because the peer may have sent the reason, which all ranks should get. */
+/* Ends a broken connection. Reads first, because the peer may have sent the reason, which
+ * all ranks should get. */
 static void tcp_broken(struct tcp *c, const char *why)
 {
 	for (int i = 0; i < READS_AT_END && tcp_receive(c, false); i++)

@@ -6,8 +6,9 @@
 #include "common/tcp_conn.h"
 #include "server/run/lane_conn.h"
 
-/* Creates a connection and moves *tcp into it. The connection breaks if the peer takes no byte for detect_ms. NULL: no
- * memory, or the socket cannot be watched; *tcp is closed then. */
+/* Creates a connection and moves *tcp into it. The connection breaks if the peer takes no
+ * byte for detect_ms. NULL: no memory, or the socket cannot be watched; *tcp is closed
+ * then. */
 struct lane_conn *lane_tcp_new(struct lane_conns *all, struct tcp_conn *tcp, uint32_t detect_ms);
 /* Starts to read, after the session was attached. */
 void lane_tcp_start(struct lane_conn *c);

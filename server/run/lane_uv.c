@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Runs a lane core: its thread, its loop, and the commands that the server's thread posts. The connections of the core
- * are in lane_conn.h. */
+/* Runs a lane core: its thread, its loop, and the commands that the server's thread
+ * posts. The connections of the core are in lane_conn.h. */
 #include "server/run/lane_uv.h"
 
 #include "common/assert.h"
@@ -42,7 +42,8 @@ struct lane_thread {
 	struct lane_report *report; /* complete; the server's thread takes it after the call that says so */
 	struct lane_command *trace; /* that began the trace that runs; owned; NULL: none runs */
 
-	/* Owned by the thread that posts commands. They are allocated in advance, so that posting them needs no memory.
+	/* Owned by the thread that posts commands. They are allocated in advance, so that
+	 * posting them needs no memory.
 	 */
 	struct reserves reserves;
 	struct lane_command *stop;
@@ -53,7 +54,8 @@ struct lane_thread {
 	struct lane_load load;
 };
 
-/* Each connection has at most one command and one event. At worst it is the first of its job, which needs a reserve. */
+/* Each connection has at most one command and one event. At worst it is the first of its
+ * job, which needs a reserve. */
 _Static_assert(LANE_CONN_BYTES + 2 * sizeof(struct lane_command) + sizeof(struct lane_mail) + sizeof(struct reserve) <=
 		   LANE_CONNECTION_BYTES,
 	       "LANE_CONNECTION_BYTES is too small");
@@ -63,8 +65,9 @@ static void on_more(uv_idle_t *idle)
 	(void)idle;
 }
 
-/* Returns true if the loop should spin before it sleeps, because small operations may follow. After a large operation
- * spinning would only make the reads smaller, and so cost more. */
+/* Returns true if the loop should spin before it sleeps, because small operations may
+ * follow. After a large operation spinning would only make the reads smaller, and so cost
+ * more. */
 static bool stay_awake(struct lane_thread *t)
 {
 	enum lane_arrivals arrived = lane_arrivals(t->core);
@@ -125,7 +128,8 @@ static void on_tick(uv_timer_t *timer)
 	serve(t);
 }
 
-/* Posts LANE_CLOSED in the message that was allocated for it. Without this event the registry would never free the job.
+/* Posts LANE_CLOSED in the message that was allocated for it. Without this event the
+ * registry would never free the job.
  */
 static void post_closed(struct lane_thread *t, struct lane_mail *m, const struct lane_event *ev)
 {
@@ -136,7 +140,8 @@ static void post_closed(struct lane_thread *t, struct lane_mail *m, const struct
 	mailbox_post(t->out, &m->mail);
 }
 
-/* Reports LANE_FAILED without memory: with LANE_CLOSED of each connection of the job, all of whose sessions have ended.
+/* Reports LANE_FAILED without memory: with LANE_CLOSED of each connection of the job, all
+ * of whose sessions have ended.
  */
 static void keep_failure(struct lane_thread *t, const struct lane_event *ev)
 {
@@ -384,7 +389,8 @@ static void post(struct lane_thread *t, struct lane_command *l)
 	mailbox_post(&t->in, &l->mail);
 }
 
-/* Allocates everything that a new connection needs outside of its lane. NULL: no memory. */
+/* Allocates everything that a new connection needs outside of its lane. NULL: no
+ * memory. */
 static struct lane_command *attach_command(struct lane_thread *t, const struct registry_admit *admit,
 					   const struct control_welcome *welcome, struct rs_err *e)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A queue of messages from other threads into a libuv loop. Messages of one thread arrive in the order in which it
- * posted them.
+/* A queue of messages from other threads into a libuv loop. Messages of one thread arrive
+ * in the order in which it posted them.
  *
  * Wake-ups coalesce, so the receiver drains the queue and never counts wake-ups. */
 #ifndef RS_SERVER_RUN_MAILBOX_H
@@ -12,7 +12,8 @@
 #include <stdbool.h>
 #include <uv.h>
 
-/* First member of every message. Messages are allocated with malloc; the receiver frees them. */
+/* First member of every message. Messages are allocated with malloc; the receiver frees
+ * them. */
 struct mail {
 	struct mail *next;
 };
@@ -31,7 +32,8 @@ int mailbox_init(struct mailbox *m, struct wakeups *wakeups, void (*take)(struct
 		 void *user, struct rs_err *e);
 /* Posts a message, from any thread, until mailbox_close. */
 void mailbox_post(struct mailbox *m, struct mail *mail);
-/* Stops taking messages. To be called on the loop's thread, when no other thread posts any more. */
+/* Stops taking messages. To be called on the loop's thread, when no other thread posts
+ * any more. */
 void mailbox_close(struct mailbox *m);
 /* Frees the remaining messages, after the loop has run for the last time. */
 void mailbox_destroy(struct mailbox *m);

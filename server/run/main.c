@@ -72,8 +72,9 @@ static const struct cmdline cmdline = {
     .without_cluster = "listen",
 };
 
-/* Disables TLS 1.2 for gRPC, whose C API cannot set the version. It can set the ciphers of TLS 1.2, before the first
- * use. The only cipher here requires a pre-shared key, which does not exist. The ciphers of TLS 1.3 do not change. */
+/* Disables TLS 1.2 for gRPC, whose C API cannot set the version. It can set the ciphers
+ * of TLS 1.2, before the first use. The only cipher here requires a pre-shared key, which
+ * does not exist. The ciphers of TLS 1.3 do not change. */
 static void only_tls13_over_grpc(void)
 {
 	setenv("GRPC_SSL_CIPHER_SUITES", "PSK-AES128-GCM-SHA256", 1);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The happy path of a status: the registry fills in jobs and ranks -> each lane is asked for its report -> the last
- * answer completes the status. Failure modes: no memory for a report: the status lacks the counts of that lane. */
+/* The happy path of a status: the registry fills in jobs and ranks -> each lane is asked
+ * for its report -> the last answer completes the status. Failure modes: no memory for a
+ * report: the status lacks the counts of that lane. */
 #include "server/run/server_control.h"
 
 #include "common/tls_own.h"

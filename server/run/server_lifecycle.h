@@ -7,8 +7,9 @@
 
 /* As host_daemon.drain: refuses new jobs. */
 void server_on_drain(void *ctx, uint64_t deadline_ms);
-/* As host_daemon.tick: that of the registry. Stops the server if it drains and there is no job, or the deadline has
- * passed and the ranks had time to read why their jobs ended. */
+/* As host_daemon.tick: that of the registry. Stops the server if it drains and there is
+ * no job, or the deadline has passed and the ranks had time to read why their jobs
+ * ended. */
 void server_on_tick(void *ctx);
 /* As host_daemon.reload: takes over certificates, access rules and limits. */
 int server_on_reload(void *ctx, struct rs_config *fresh, struct rs_err *e);

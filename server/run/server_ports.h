@@ -5,7 +5,8 @@
 
 #include "server/run/server_state.h"
 
-/* Opens the ports that are configured. Errors: those of host_open_ports; the functions below clean up after them. */
+/* Opens the ports that are configured. Errors: those of host_open_ports; the functions
+ * below clean up after them. */
 int server_ports_open(struct server *s, struct rs_err *e);
 /* Ends all calls of the control service, before the lanes stop. */
 void server_ports_stop(struct server *s);

@@ -1,24 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The struct of the server, for its files. A file uses only files in the lines below it:
  *
- *   server_uv.c
- *   server_control_uv.c, server_trace_uv.c
- *   server_lifecycle_uv.c
- *   server_ports_uv.c, server_streams_uv.c
- *   server_worker_uv.c
- *   server_descriptors_posix.c
+ *   server_uv.c server_control_uv.c, server_trace_uv.c server_lifecycle_uv.c
+ *   server_ports_uv.c, server_streams_uv.c server_worker_uv.c server_descriptors_posix.c
  *
- * Of a lane: lane_uv.c; lane_command.c, lane_load_posix.c; lane_tcp.c, lane_grpc.c; lane_conn.c; lane_mail.h,
- * mailbox_uv.c.
+ * Of a lane: lane_uv.c; lane_command.c, lane_load_posix.c; lane_tcp.c, lane_grpc.c;
+ * lane_conn.c; lane_mail.h, mailbox_uv.c.
  *
- * The server owns the registry, the arenas, the handshakes and the lanes. A connection belongs to the accept loop until
- * the handshake is over, and then to its lane. The memory of a job (an arena) is allocated before its first session is
- * attached, and freed after its last session is closed. The server posts to lanes (attach, start, send, abort, report,
- * stop), and lanes post events to the server; nothing else is shared. When a report or a trace is ready, the lane calls
- * the host.
+ * The server owns the registry, the arenas, the handshakes and the lanes. A connection
+ * belongs to the accept loop until the handshake is over, and then to its lane. The
+ * memory of a job (an arena) is allocated before its first session is attached, and freed
+ * after its last session is closed. The server posts to lanes (attach, start, send,
+ * abort, report, stop), and lanes post events to the server; nothing else is shared. When
+ * a report or a trace is ready, the lane calls the host.
  *
- * Running -> draining (SIGTERM, or Drain) -> stopped when no job is left. After the drain timeout the jobs are aborted;
- * they have a moment to read ABORT. */
+ * Running -> draining (SIGTERM, or Drain) -> stopped when no job is left. After the drain
+ * timeout the jobs are aborted; they have a moment to read ABORT. */
 #ifndef RS_SERVER_RUN_SERVER_STATE_H
 #define RS_SERVER_RUN_SERVER_STATE_H
 
@@ -40,8 +37,9 @@ struct listening {
 	int fd;
 };
 
-/* The server. Invariant: `sessions` connections are in lanes, and server_handshakes_count() are in the handshake. The
- * thread of the accept loop owns it. */
+/* The server. Invariant: `sessions` connections are in lanes, and
+ * server_handshakes_count() are in the handshake. The thread of the accept loop owns
+ * it. */
 struct server {
 	const struct rs_config *cfg;
 	struct rs_log *log;

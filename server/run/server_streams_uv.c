@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Workers over gRPC: handles calls of reduction.v1.Reducer/Exchange as server_uv.c handles TCP connections.
- * server.max_connections counts both together. */
+/* Workers over gRPC: handles calls of reduction.v1.Reducer/Exchange as server_uv.c
+ * handles TCP connections. server.max_connections counts both together. */
 #include "server/run/server_streams.h"
 
 #include "server/run/server_worker.h"
@@ -21,7 +21,8 @@ static int on_room(void *ctx, struct control_refused *refused)
 	if (s->sessions < s->max_connections && (grpc_handshakes_make_room(s->streams, refused->message) ||
 						 tcp_handshakes_make_room(s->handshakes, refused->message)))
 		return RS_OK;
-	/* a refused stream takes memory until its peer has read the reason, so their number is limited */
+	/* a refused stream takes memory until its peer has read the reason, so their
+	 * number is limited */
 	if (grpc_handshakes_count(s->streams) >= REFUSED_MAX)
 		grpc_handshakes_make_room(s->streams, refused->message);
 	return RS_EREFUSED;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The registry says which jobs are meant, and each lane gets a trace of its own. Failure mode: no memory for a command:
- * that lane has no trace. */
+/* The registry says which jobs are meant, and each lane gets a trace of its own. Failure
+ * mode: no memory for a command: that lane has no trace. */
 #include "server/run/server_trace.h"
 
 #include <string.h>

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The happy path: accept -> handshake -> the registry admits the worker -> its lane. Events of the lanes come back
- * through the mailbox and go into the registry, whose actions go to the lanes. SIGTERM: no new jobs; the loop ends when
- * the last job is closed, or the drain timeout has passed.
+/* The happy path: accept -> handshake -> the registry admits the worker -> its lane.
+ * Events of the lanes come back through the mailbox and go into the registry, whose
+ * actions go to the lanes. SIGTERM: no new jobs; the loop ends when the last job is
+ * closed, or the drain timeout has passed.
  *
- * Failure modes: no room or no descriptors: the oldest connection in the handshake is closed; if there is none, the new
- * one is refused, for which a spare descriptor is kept. A limit is reached: refused with the name of the limit. Events
- * that unauthenticated peers can cause at will are logged a few times a second, and otherwise counted. */
+ * Failure modes: no room or no descriptors: the oldest connection in the handshake is
+ * closed; if there is none, the new one is refused, for which a spare descriptor is kept.
+ * A limit is reached: refused with the name of the limit. Events that unauthenticated
+ * peers can cause at will are logged a few times a second, and otherwise counted. */
 #include "server/run/server_uv.h"
 
 #include "common/descriptors.h"
@@ -43,7 +45,8 @@ static void log_job(struct server *s, const char *event, const struct registry_j
 	       rs_kv_u("processes", j->processes), rs_kv_u("memory_bytes", j->memory));
 }
 
-/* A job with failover goes on without this reducer, unless it has lost a rank, which rank-lost says. */
+/* A job with failover goes on without this reducer, unless it has lost a rank, which
+ * rank-lost says. */
 static void log_end(struct server *s, const struct registry_action *a)
 {
 	bool continues = a->why.code == RS_ECUT;
@@ -203,8 +206,8 @@ static void on_mail(struct mailbox *m, struct mail *mail)
 		server_stop(s);
 }
 
-/* Refuses a connection although no descriptor is left. Without the spare one the listening socket would stay readable,
- * and the loop would spin. */
+/* Refuses a connection although no descriptor is left. Without the spare one the
+ * listening socket would stay readable, and the loop would spin. */
 static void refuse_without_descriptors(struct server *s, int listen_fd)
 {
 	struct control_refused refused = {.code = RS_EREFUSED, .retry = true};
@@ -218,7 +221,8 @@ static void refuse_without_descriptors(struct server *s, int listen_fd)
 	s->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
 }
 
-/* Closes one connection in the handshake over TCP, else one over gRPC. Returns false if there is none. */
+/* Closes one connection in the handshake over TCP, else one over gRPC. Returns false if
+ * there is none. */
 static bool make_room(struct server *s, const char *why)
 {
 	return tcp_handshakes_make_room(s->handshakes, why) ||
@@ -249,7 +253,8 @@ static bool accept_one(struct server *s, int listen_fd)
 		tcp_handshakes_add(s->handshakes, fd);
 		return true;
 	}
-	/* a refused connection takes memory until its peer has read the reason, so their number is limited */
+	/* a refused connection takes memory until its peer has read the reason, so their
+	 * number is limited */
 	if (tcp_handshakes_count(s->handshakes) >= REFUSED_MAX)
 		tcp_handshakes_make_room(s->handshakes, why);
 	snprintf(refused.message, sizeof refused.message, "%s", why);
@@ -319,8 +324,9 @@ static void log_listening(struct server *s, const struct rs_kernels *kernels)
 	}
 }
 
-/* Lowers the priority of this thread. If processors are short, the lanes of running jobs go before handshakes and the
- * memory of new jobs. Linux has a nice value for each thread; the threads of the pool inherit that of this one. */
+/* Lowers the priority of this thread. If processors are short, the lanes of running jobs
+ * go before handshakes and the memory of new jobs. Linux has a nice value for each
+ * thread; the threads of the pool inherit that of this one. */
 static void lower_priority(void)
 {
 	int before;
@@ -393,7 +399,8 @@ free_arenas:
 	return rc;
 }
 
-/* Starts the lanes, the listeners, gRPC and the pool. On an error the caller stops what has started. */
+/* Starts the lanes, the listeners, gRPC and the pool. On an error the caller stops what
+ * has started. */
 static int start_threads(struct server *s, struct rs_err *e)
 {
 	int rc = start_lanes(s, s->kernels, e);

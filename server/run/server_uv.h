@@ -18,8 +18,9 @@ struct server_options {
 	struct rs_notify *notify;        /* borrowed until server_close; NULL: none */
 };
 
-/* Binds the addresses, and starts the lanes and signal handlers. Errors: RS_ECONFIG (an address cannot be used, or is
- * not loopback although there is neither authentication nor server.insecure), RS_EIO, RS_ENOMEM. */
+/* Binds the addresses, and starts the lanes and signal handlers. Errors: RS_ECONFIG (an
+ * address cannot be used, or is not loopback although there is neither authentication nor
+ * server.insecure), RS_EIO, RS_ENOMEM. */
 int server_init(struct server **ret, const struct server_options *opt, struct rs_err *e);
 
 /* Serves until SIGTERM or SIGINT and the end of the drain. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A libcuda.so.1 without a GPU, for tests. Addresses of its devices cannot be read by the processor. Copies to or from
- * host memory that is not pinned are errors. This file has the devices and their contexts. */
+/* A libcuda.so.1 without a GPU, for tests. Addresses of its devices cannot be read by the
+ * processor. Copies to or from host memory that is not pinned are errors. This file has
+ * the devices and their contexts. */
 #include "tests/cuda/fake.h"
 
 #include <fcntl.h>
@@ -57,7 +58,8 @@ static void say_report(void)
 	fclose(f);
 }
 
-/* Returns the times of the copy engines: of this process, or those of the file that processes share. */
+/* Returns the times of the copy engines: of this process, or those of the file that
+ * processes share. */
 static _Atomic uint64_t *map_engines(void)
 {
 	const char *path = getenv("FAKE_CUDA_SHARED");

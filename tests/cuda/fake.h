@@ -91,14 +91,16 @@ extern struct fake fake;
 /* context.c */
 /* Returns a number of the environment. */
 uint64_t setting(const char *name, uint64_t otherwise);
-/* Returns the error of a call: an injected one, or that of a broken device. With lock held. */
+/* Returns the error of a call: an injected one, or that of a broken device. With lock
+ * held. */
 CUresult begin(const char *function);
 /* Returns the calling thread's context; NULL: it has none. */
 CUcontext current(void);
 
 /* memory.c; all with lock held */
 struct range *find(uint64_t at);
-/* Returns whether [at, at + bytes) is pinned memory of the host, or memory of a device. */
+/* Returns whether [at, at + bytes) is pinned memory of the host, or memory of a
+ * device. */
 bool inside(uint64_t at, size_t bytes, bool host);
 /* Returns where the bytes of a device's memory really are. */
 char *backing(uint64_t device);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The thread that does the work of all streams: copies at a rate, one for each direction of a device at a time. A copy
- * moves its bytes at its end. */
+/* The thread that does the work of all streams: copies at a rate, one for each direction
+ * of a device at a time. A copy moves its bytes at its end. */
 #include "tests/cuda/fake.h"
 
 #include <stdatomic.h>
@@ -21,7 +21,8 @@ bool is_copy(const struct work *w)
 	return w->kind == COPY_OUT || w->kind == COPY_IN;
 }
 
-/* When a copy from pageable memory ends, after the call: late enough for a program that does not wait to be wrong. */
+/* When a copy from pageable memory ends, after the call: late enough for a program that
+ * does not wait to be wrong. */
 enum { STAGED_NS = 300000 };
 
 /* Takes the next free time of a direction of a device for a copy. */

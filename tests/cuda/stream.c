@@ -167,8 +167,8 @@ EXPORT CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr to, const void *from, size_t by
 		     &(struct work){.kind = COPY_IN, .host = (void *)(uintptr_t)from, .device = to, .bytes = bytes});
 }
 
-/* For tests only. As a real driver, it returns when it has a copy of pageable memory. The copy to the device is work
- * of the default stream: other streams do not wait for it. */
+/* For tests only. As a real driver, it returns when it has a copy of pageable memory. The
+ * copy to the device is work of the default stream: other streams do not wait for it. */
 EXPORT CUresult cuMemcpyHtoD_v2(CUdeviceptr to, const void *from, size_t bytes)
 {
 	void *copy = malloc(bytes ? bytes : 1);

@@ -44,8 +44,9 @@ def view(lives, start=(0, 0, 0, 0), **frame):
 NOISE = random.Random(1).randbytes(200)
 CLIENT_HELLO = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + random.Random(2).randbytes(100)
 
-# What a connection begins with, and the code of REFUSED. Each is below the 64 KiB that the gRPC port lets a connection
-# send before its peer is authenticated: the port may shut a connection that sends more, without an answer.
+# What a connection begins with, and the code of REFUSED. Each is below the 64 KiB that
+# the gRPC port lets a connection send before its peer is authenticated: the port may shut
+# a connection that sends more, without an answer.
 FIRST = [
     ("noise", NOISE, PROTO),
     ("noise of several frames", NOISE * 250, PROTO),
@@ -115,7 +116,8 @@ HELLO = [
     ({"window": 1024, "chunk_bytes": 4 << 20, "lanes": 64, "priorities": 4}, REFUSED),  # 4 TiB of memory
 ]
 
-# Fields of the HELLO of rank 1 that differ from that of rank 0, which waits; the code of REFUSED.
+# Fields of the HELLO of rank 1 that differ from that of rank 0, which waits; the code of
+# REFUSED.
 SECOND = [
     ({"world_size": 3}, MISMATCH),
     ({"config_digest": 8}, MISMATCH),
@@ -246,7 +248,8 @@ RETAIN = [
     ("HAVE with a payload", [data([1], kind=HAVE)], CUT),
 ]
 
-# Frames of rank 1 of a running job, after which its connection ends; whether the job has retain; the code for rank 0.
+# Frames of rank 1 of a running job, after which its connection ends; whether the job has
+# retain; the code for rank 0.
 ENDS = [
     ("without GOODBYE", [], False, PEER),
     ("within a header", [data([1])[:30]], False, PEER),
@@ -257,7 +260,8 @@ ENDS = [
     ("between VIEW and RESUME", [view([0, 1])], True, CUT),
 ]
 
-# Frames of the only rank of a running job, after which it falls silent; the code of ABORT.
+# Frames of the only rank of a running job, after which it falls silent; the code of
+# ABORT.
 SILENT = [
     ("before START", {"world_size": 2}, [], PEER),
     ("after START", {}, [], PEER),
@@ -275,7 +279,8 @@ def _proof(mac, **frame):
     return wire.frame(wire.PROOF, pb.Proof(mac=mac), **frame)
 
 
-# What follows CHALLENGE, as a function of the secret and of the payloads of HELLO and CHALLENGE; the code of REFUSED.
+# What follows CHALLENGE, as a function of the secret and of the payloads of HELLO and
+# CHALLENGE; the code of REFUSED.
 PROOFS = [
     ("a random proof", lambda *_: _proof(os.urandom(32)), REFUSED),
     ("a proof of zeros", lambda *_: _proof(bytes(32)), REFUSED),

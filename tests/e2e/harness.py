@@ -47,14 +47,17 @@ import unittest
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUILD = (ROOT / os.environ.get("REDUCTION_BUILD", "build/default")).resolve()
 SAN = os.environ.get("REDUCTION_SAN", "")
-# Debian's, which has Debian's numpy and torch; PATH may have another one. Another torch: that of REDUCTION_TEST_PYTHON
+# Debian's, which has Debian's numpy and torch; PATH may have another one. Another torch:
+# that of REDUCTION_TEST_PYTHON
 PYTHON = os.environ.get("REDUCTION_TEST_PYTHON") or "/usr/bin/python3"
 
-# Every timeout given to the harness is multiplied by this. Tests must multiply their own timeouts by it too.
+# Every timeout given to the harness is multiplied by this. Tests must multiply their own
+# timeouts by it too.
 SCALE = 10 if "thread" in SAN else 4 if SAN else 2
 
-# Timeout of a connect that cannot succeed, which is waited for completely. Several attempts must fit in, even if a
-# thread is stopped for more than a second. Not for connects that succeed: they may have to wait for other processes.
+# Timeout of a connect that cannot succeed, which is waited for completely. Several
+# attempts must fit in, even if a thread is stopped for more than a second. Not for
+# connects that succeed: they may have to wait for other processes.
 SOON = {"timeouts": {"connect": f"{6000 if 'thread' in SAN else 3000 if SAN else 2500}ms"}}
 
 # If this is set, tests skip parts that only repeat on a larger scale.
@@ -136,21 +139,26 @@ def sanitizer_env(argv):
     }
     name = os.path.basename(argv[0])
     if name in ("reductionctl", "reduction-server", "reduction-agent"):
-        # LeakSanitizer crashes sometimes, on ending threads of gRPC, while it reads what threads
+        # LeakSanitizer crashes sometimes, on ending threads of gRPC, while it reads what
+        # threads
         env["LSAN_OPTIONS"] = "use_tls=0:print_suppressions=0"
     if name == "reductionctl" or _speaks_grpc(argv):
-        # it may end right after a call of OpenSSL on a thread of gRPC: leaks there are found by the tests of plain TLS
+        # it may end right after a call of OpenSSL on a thread of gRPC: leaks there are
+        # found by the tests of plain TLS
         env["LSAN_OPTIONS"] += f":suppressions={ROOT / 'tests' / 'e2e' / 'lsan.supp'}"
     if SAN and name.startswith("python"):
-        # with the C++ runtime, for modules such as torch: the sanitizer looks for its exception hooks at the start
+        # with the C++ runtime, for modules such as torch: the sanitizer looks for its
+        # exception hooks at the start
         env["LD_PRELOAD"] = ":".join(_compiler_file(f) for f in (_runtime(), "libstdc++.so"))
-        # leaks are those of the interpreter, which has many; keeping all freed memory takes it long
+        # leaks are those of the interpreter, which has many; keeping all freed memory
+        # takes it long
         env["ASAN_OPTIONS"] = "detect_leaks=0:quarantine_size_mb=16:thread_local_quarantine_size_kb=64"
-        # Python and its modules are not instrumented: checking what they report through intercepted functions takes a
-        # third of the processor time of test_nonfinite. Programs in C find races of libreduction in memcpy() and the
-        # like.
+        # Python and its modules are not instrumented: checking what they report through
+        # intercepted functions takes a third of the processor time of test_nonfinite.
+        # Programs in C find races of libreduction in memcpy() and the like.
         env["TSAN_OPTIONS"] += ":ignore_noninstrumented_modules=1"
-        # Python 3.13 ends without its daemon threads, of which some have ended and were not joined
+        # Python 3.13 ends without its daemon threads, of which some have ended and were
+        # not joined
         env["TSAN_OPTIONS"] += ":report_thread_leaks=0"
     return env
 
@@ -257,7 +265,8 @@ class Proc:
         return self.code
 
     def _drain(self):
-        # a grandchild that holds the pipes open must not block the test; else only buffered output is read
+        # a grandchild that holds the pipes open must not block the test; else only
+        # buffered output is read
         for thread in self._threads:
             thread.join(10)
         try:
@@ -505,7 +514,8 @@ class Cluster:
             "LOCAL_WORLD_SIZE": world_size - node * local if node == nodes - 1 else local,
             **reach(self.socket_path(node) if self.agents else "direct"),
             "REDUCTION_CONFIG": self.write_config(f"worker{len(self._procs)}.yaml", config),
-            # these programs get the identity of their training from the store of torch.distributed
+            # these programs get the identity of their training from the store of
+            # torch.distributed
             **({} if any("worker_torch" in str(arg) for arg in argv) else {"REDUCTION_RUN": "test"}),
         }
         full.update(worker_env())

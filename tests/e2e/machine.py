@@ -14,8 +14,8 @@ import unittest
 import harness
 
 SYSTEMD = "/lib/systemd/systemd"
-# Mounts the hierarchy of control groups that $1 names, on the folder $2, and removes from it the group $3 with all that
-# the machine has made below it.
+# Mounts the hierarchy of control groups that $1 names, on the folder $2, and removes from
+# it the group $3 with all that the machine has made below it.
 REMOVE_GROUPS = """mount -t $1 cgroup "$2" && cd "$2" && [ ! -d "$3" ] || {
 	for _ in $(seq 100); do
 		find "$3" -depth -type d -exec rmdir {} + 2>/dev/null

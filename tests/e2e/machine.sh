@@ -4,10 +4,12 @@
 #
 #     unshare --mount --pid --ipc --uts --net --fork --kill-child machine.sh FOLDER CGROUP FILES [V1]
 #
-# FOLDER is empty. CGROUP is the name of a new control group, which the caller removes. The root is an overlay over that
-# of this system, so that nothing that the machine writes gets there. The content of the folder FILES is copied into it.
-# The control groups are those of version 2. With V1, the path of the control group of this process in version 1 of the
-# memory controller, that one is there too: a system that uses it has none in version 2.
+# FOLDER is empty. CGROUP is the name of a new control group, which the caller removes.
+# The root is an overlay over that of this system, so that nothing that the machine writes
+# gets there. The content of the folder FILES is copied into it. The control groups are
+# those of version 2. With V1, the path of the control group of this process in version 1
+# of the memory controller, that one is there too: a system that uses it has none in
+# version 2.
 set -eu
 
 folder=$1 cgroup=$2 files=$3 v1=${4-}
@@ -60,7 +62,8 @@ mkdir old
 exec unshare --cgroup sh -c '
 	set -eu
 	if [ -n "$0" ]; then
-		# systemd takes both versions if it finds them so, and the controllers of version 1 that /proc/cgroups names
+		# systemd takes both versions if it finds them so, and the controllers of
+		# version 1 that /proc/cgroups names
 		mount -t tmpfs -o mode=755 cgroups sys/fs/cgroup
 		mkdir sys/fs/cgroup/unified sys/fs/cgroup/memory
 		mount -t cgroup2 cgroup2 sys/fs/cgroup/unified

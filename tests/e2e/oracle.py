@@ -58,8 +58,9 @@ def make(dtype, count, style, seed, rank):
         return rng.integers(limits.min, limits.max, count, dtype=dtype, endpoint=True)
     if style == "random":
         values = rng.standard_normal(count) * 2.0 ** rng.integers(-6, 6, count)
-        # In half of the places two ranks hold L and -L and the others little: what a sum like (L + little) - L keeps of
-        # it depends on the order, also for halves, whose float32 sums are otherwise exact.
+        # In half of the places two ranks hold L and -L and the others little: what a sum
+        # like (L + little) - L keeps of it depends on the order, also for halves, whose
+        # float32 sums are otherwise exact.
         shared = numpy.random.default_rng(seed)
         places = shared.random(count) < 0.5
         plus = shared.integers(0, 4, count)

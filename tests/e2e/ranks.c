@@ -90,7 +90,8 @@ void all_here(struct rank *r)
 	let_go(r);
 }
 
-/* A reducer on a free port, or an agent. Its log after the address is kept until it ends. */
+/* A reducer on a free port, or an agent. Its log after the address is kept until it
+ * ends. */
 struct server {
 	pid_t pid;
 	int err;
@@ -180,7 +181,8 @@ static bool write_config(const char *path, const struct server *d)
 		fprintf(f, "  - {id: r%d, address: \"%s%s\", lanes: %d}\n", i, i ? "localhost" : "127.0.0.1",
 			strrchr(d[i].address, ':'), i + 1);
 	fprintf(f, "sharding: {shards: 7, chunk_bytes: 16KiB, window: 6, priorities: 3}\njob: {max_ops: 20}\n");
-	/* a rank that was not woken is not saved by a heartbeat within LIMIT_S, nor one that waits for others to close
+	/* a rank that was not woken is not saved by a heartbeat within LIMIT_S, nor one
+	 * that waits for others to close
 	 */
 	fprintf(f, "timeouts: {detect: 10min, drain: 10min}\n");
 	return fclose(f) == 0;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Shared parts of the tests of the C API: every scenario forks its ranks, each of which opens a communicator in its
- * own process, with real reducers, or through a real agent. */
+/* Shared parts of the tests of the C API: every scenario forks its ranks, each of which
+ * opens a communicator in its own process, with real reducers, or through a real
+ * agent. */
 #ifndef RS_TESTS_E2E_RANKS_H
 #define RS_TESTS_E2E_RANKS_H
 
@@ -11,7 +12,8 @@
 
 enum { RANKS_MAX = 4 };
 
-/* The state of a rank's process. go[i] is a pipe from rank 0 to rank i; go[0] is one from all of them to rank 0. */
+/* The state of a rank's process. go[i] is a pipe from rank 0 to rank i; go[0] is one from
+ * all of them to rank 0. */
 struct rank {
 	const char *scenario;
 	const char *config;
@@ -51,17 +53,19 @@ void close_comm(struct rank *r);
 /* Rank 0 lets the others continue, which have called wait_go. */
 void let_go(struct rank *r);
 void wait_go(struct rank *r);
-/* Returns after all ranks have called it, without using the library: afterwards no rank is still opening. */
+/* Returns after all ranks have called it, without using the library: afterwards no rank
+ * is still opening. */
 void all_here(struct rank *r);
 
-/* Element i of a rank's contribution: a small whole number; and of the result of all ranks. */
+/* Element i of a rank's contribution: a small whole number; and of the result of all
+ * ranks. */
 int element(int rank, size_t i);
 double expected(reduction_op op, int world, size_t i);
 /* Fills n tensors of `count` floats each. */
 void make_tensors(const struct rank *r, reduction_tensor *tensors, float *memory, size_t n, size_t count);
 
-/* Runs the scenarios whose names are arguments, or all. Returns the exit status: 0: all passed; 1: the failures are
- * on standard error. */
+/* Runs the scenarios whose names are arguments, or all. Returns the exit status: 0: all
+ * passed; 1: the failures are on standard error. */
 int run_scenarios(const struct scenario *all, size_t n, int argc, char **argv);
 
 #endif

@@ -16,7 +16,8 @@ import harness
 sys.path.insert(0, str(harness.ROOT / "bench/net"))
 import lab  # noqa: E402
 
-# what is done before the program, inside its namespaces: $0 is the host name, $1 the file of host names
+# what is done before the program, inside its namespaces: $0 is the host name, $1 the file
+# of host names
 _INSIDE = 'hostname "$0" && mount --bind "$1" /etc/hosts && mount -t tmpfs tmpfs /run && mkdir /run/reduction && shift'
 
 

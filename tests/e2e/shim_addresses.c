@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A library to preload into a process: the name two.test has two addresses, 127.0.0.2 and then 127.0.0.1. */
+/* A library to preload into a process: the name two.test has two addresses, 127.0.0.2 and
+ * then 127.0.0.1. */
 #include <dlfcn.h>
 #include <netdb.h>
 #include <string.h>

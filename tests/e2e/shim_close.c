@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A library to preload into a process: it says on standard error when a descriptor is closed that is not open, which in
- * a process with threads may be that of another one. */
+/* A library to preload into a process: it says on standard error when a descriptor is
+ * closed that is not open, which in a process with threads may be that of another one. */
 #include <dlfcn.h>
 #include <errno.h>
 #include <stdio.h>

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A library to preload into a process: counts, for each thread, calls that a steady state must not need.
- * REDUCTION_COUNT names a folder. The process makes a file there that is named after its process id: COUNT_THREADS
- * records of struct record, which another process may read at any time, as test_steady_state.py does. A thread gets its
- * record at its first call. Calls within the C library (its own locks, malloc's own memory) are not seen. */
+/* A library to preload into a process: counts, for each thread, calls that a steady state
+ * must not need. REDUCTION_COUNT names a folder. The process makes a file there that is
+ * named after its process id: COUNT_THREADS records of struct record, which another
+ * process may read at any time, as test_steady_state.py does. A thread gets its record at
+ * its first call. Calls within the C library (its own locks, malloc's own memory) are not
+ * seen. */
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A library to preload into a process whose name servers do not answer: lookups of names never end. The file that
- * REDUCTION_LOOKUPS names gets a byte for each lookup that began. */
+/* A library to preload into a process whose name servers do not answer: lookups of names
+ * never end. The file that REDUCTION_LOOKUPS names gets a byte for each lookup that
+ * began. */
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <netdb.h>

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A library to preload into a process: while the first byte of the file that REDUCTION_OOM names is '1', this process
- * gets no new memory from the C library. While it is 'k', the allocations are counted down, and the one at which the
- * count becomes 0 fails. test_memory.py writes the file, a struct limit. */
+/* A library to preload into a process: while the first byte of the file that
+ * REDUCTION_OOM names is '1', this process gets no new memory from the C library. While
+ * it is 'k', the allocations are counted down, and the one at which the count becomes 0
+ * fails. test_memory.py writes the file, a struct limit. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdatomic.h>
@@ -56,7 +57,8 @@ static int runs_out(void)
 #pragma GCC visibility push(                                                                                           \
     default) /* from here on: what programs call, and replacements of the C library's functions */
 
-/* Lets the k-th allocation from now on fail; 0: none. Returns how many were left until the failure, at most 0 after it.
+/* Lets the k-th allocation from now on fail; 0: none. Returns how many were left until
+ * the failure, at most 0 after it.
  */
 int64_t shim_oom_fail_at(int64_t k);
 int64_t shim_oom_fail_at(int64_t k)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A library to preload into a process: it can start only so many more threads, as under a limit of the system. The
- * number comes from REDUCTION_THREADS, or from a call of shim_threads_limit(); -1: no limit. */
+/* A library to preload into a process: it can start only so many more threads, as under a
+ * limit of the system. The number comes from REDUCTION_THREADS, or from a call of
+ * shim_threads_limit(); -1: no limit. */
 #include <dlfcn.h>
 #include <errno.h>
 #include <pthread.h>

@@ -19,7 +19,8 @@ import harness
 import replicas
 
 GPU, CPU = ["gpu1", "gpu2"], ["cpu1", "cpu2"]
-# No cgroups: /sys/fs/cgroup of the machine is not there in a namespace, and nothing here needs limits.
+# No cgroups: /sys/fs/cgroup of the machine is not there in a namespace, and nothing here
+# needs limits.
 CONFIG = """
 ClusterName=test
 SlurmctldHost=head

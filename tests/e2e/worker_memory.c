@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A worker for test_memory.py: opens a communicator, sums and closes it while the first allocation fails, then the
- * second one, and so on until there are no more (shim_oom.c). It says {"what": "tried", "k", "failed", "step", "code",
- * "message"} each time: whether the k-th allocation has failed, and the step that returned an error. */
+/* A worker for test_memory.py: opens a communicator, sums and closes it while the first
+ * allocation fails, then the second one, and so on until there are no more (shim_oom.c).
+ * It says {"what": "tried", "k", "failed", "step", "code", "message"} each time: whether
+ * the k-th allocation has failed, and the step that returned an error. */
 #include "agent/lib/include/reduction.h"
 
 #include <dlfcn.h>

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A worker that does what its standard input says, for test_steady_state.py: lines "OPS BYTES HOW" run OPS all-reduces
- * of BYTES of float32 each. HOW: "plain" or "buffer" (memory of the communicator), with "-async" behind it several at
- * a time. It says "open" first, "full N" when several at a time are under way, and "done N" for the N-th line. Each
- * HOW's memory is made when it is asked for the first time, for the largest size that any line may ask for. */
+/* A worker that does what its standard input says, for test_steady_state.py: lines "OPS
+ * BYTES HOW" run OPS all-reduces of BYTES of float32 each. HOW: "plain" or "buffer"
+ * (memory of the communicator), with "-async" behind it several at a time. It says "open"
+ * first, "full N" when several at a time are under way, and "done N" for the N-th line.
+ * Each HOW's memory is made when it is asked for the first time, for the largest size
+ * that any line may ask for. */
 #include "agent/lib/include/reduction.h"
 
 #include <stdbool.h>

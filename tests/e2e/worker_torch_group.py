@@ -306,6 +306,7 @@ if __name__ == "__main__":
         if function != "bare":
             globals()[function]()
             print(function, "done", flush=True)
-    # gloo's threads and torch's destructors can deadlock when a process group is destroyed (torch 1.13)
+    # gloo's threads and torch's destructors can deadlock when a process group is
+    # destroyed (torch 1.13)
     sys.stderr.flush()
     os._exit(0)

@@ -31,7 +31,8 @@ TIMEOUT = timedelta(seconds=60)
 def load():
     """Imports PyTorch's tests and what they use."""
     os.environ["BACKEND"] = "gloo"
-    # a small package that they need and Debian does not have; these tests do not use what it is for
+    # a small package that they need and Debian does not have; these tests do not use what
+    # it is for
     sys.modules["expecttest"] = types.SimpleNamespace(TestCase=unittest.TestCase, ACCEPT=False)
     prepare("import")
     from torch.testing._internal import common_distributed

@@ -29,7 +29,8 @@ export CCACHE_DIR={TOOLS}/objects CCACHE_COMPILERCHECK=content CCACHE_UMASK=000 
 export CCACHE_STATSLOG={TOOLS}/compilations
 LD_LIBRARY_PATH=$(echo {TOOLS}/usr/lib/*-linux-gnu) exec {TOOLS}/usr/bin/ccache "$@"
 """
-# dpkg calls this instead of its dpkg-deb. Decompression takes half of the time of an installation.
+# dpkg calls this instead of its dpkg-deb. Decompression takes half of the time of an
+# installation.
 DPKG_DEB = f"""#!/bin/sh
 deb=$(readlink -f "$2")
 case "$1 $deb" in

@@ -1,7 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # fuzz.sh list               lists the targets
-# fuzz.sh run TARGET SECONDS fuzzes; new inputs stay in $BUILD/corpus/TARGET, findings are $BUILD/found-TARGET-*
+# fuzz.sh run TARGET SECONDS fuzzes; new inputs stay in $BUILD/corpus/TARGET, findings are
+# $BUILD/found-TARGET-*
 # fuzz.sh merge TARGET       copies into tests/fuzz/corpus/TARGET the inputs that together reach most code
 # fuzz.sh coverage           shows the code of parsers and cores that the committed inputs reach, by file
 # 'make fuzz' sets BUILD (a folder), MAKE and the rest.

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The agent's hub: clients send any messages; engines run, fail and end at any moment. Operations use real memory,
- * so that accesses outside of a client's buffers are found. At the end all clients have left and all their memory has
- * been freed; until then memory is bounded, and no operation ends twice. */
+/* The agent's hub: clients send any messages; engines run, fail and end at any moment.
+ * Operations use real memory, so that accesses outside of a client's buffers are found.
+ * At the end all clients have left and all their memory has been freed; until then memory
+ * is bounded, and no operation ends twice. */
 #include "tests/fuzz/fuzz.h"
 
 #include "agent/node/core/check.h"
@@ -117,8 +118,8 @@ static void port_shm_free(void *ctx, void *map, uint64_t bytes)
 	free(map);
 }
 
-/* Partial sums are of bytes that are in shared memory: at the most float32 of 2-byte elements, and that rounded up to
- * the next power of two. */
+/* Partial sums are of bytes that are in shared memory: at the most float32 of 2-byte
+ * elements, and that rounded up to the next power of two. */
 static void *port_stage_new(void *ctx, size_t bytes)
 {
 	struct world *w = ctx;
@@ -259,8 +260,8 @@ static void engine_fail(struct engine *en, int code)
 	en->ended = true;
 }
 
-/* Acts as a link: reads the contribution and writes the result, both or only parts if there is no payload; or as an
- * exchange without reducers. */
+/* Acts as a link: reads the contribution and writes the result, both or only parts if
+ * there is no payload; or as an exchange without reducers. */
 static void run_chunk(struct exchange_op *x, uint64_t chunk, bool single_worker)
 {
 	static uint8_t sink[2 * CHUNK];

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* CLUSTER_SPEC, TF_CONFIG and Slurm's lists of nodes: the first byte of the input says which, and the role that is
- * expected; after it comes the text. With Slurm it is the nodes of the reducers, and in a second line those of the
- * workers; this node is node1. Any text is refused with a message that names the variable, or gives a place inside the
+/* CLUSTER_SPEC, TF_CONFIG and Slurm's lists of nodes: the first byte of the input says
+ * which, and the role that is expected; after it comes the text. With Slurm it is the
+ * nodes of the reducers, and in a second line those of the workers; this node is node1.
+ * Any text is refused with a message that names the variable, or gives a place inside the
  * job and a configuration with the job's reducers. */
 #include "tests/fuzz/fuzz.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Configuration files: any text is refused with a message, or accepted and then printed so that reading it gives the
- * same. */
+/* Configuration files: any text is refused with a message, or accepted and then printed
+ * so that reading it gives the same. */
 #include "config/config.h"
 
 #include <stdio.h>
@@ -21,7 +21,8 @@ static void on_report(void *user, const struct rs_err *e)
 		r->first = *e;
 }
 
-/* Reading for all errors comes to the same end as reading for the first one: rc and *e. */
+/* Reading for all errors comes to the same end as reading for the first one: rc and
+ * *e. */
 static void check_all(const uint8_t *data, size_t size, int rc, const struct rs_err *e)
 {
 	struct reports r = {.n = 0};

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Headers and control payloads from the network. An accepted header is equal after encoding it again. An accepted
- * control message fits its buffers, and packing and unpacking it again gives an equal one. */
+/* Headers and control payloads from the network. An accepted header is equal after
+ * encoding it again. An accepted control message fits its buffers, and packing and
+ * unpacking it again gives an equal one. */
 #include "tests/fuzz/fuzz.h"
 
 #include "proto/control.h"

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The handshakes of a reducer and of a worker, with an attacker in between that forwards, changes, drops and invents
- * bytes, but does not know the secret. An admitted worker has the secret and proved it on this connection; a worker
- * that requires a proof of the reducer accepts only that reducer. */
+/* The handshakes of a reducer and of a worker, with an attacker in between that forwards,
+ * changes, drops and invents bytes, but does not know the secret. An admitted worker has
+ * the secret and proved it on this connection; a worker that requires a proof of the
+ * reducer accepts only that reducer. */
 #include "tests/fuzz/fuzz.h"
 
 #include "agent/worker/core/exchange.h"

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Variables of launchers: the lines of the input are NAME=value; a name may be abbreviated to its first letters, as
- * A= for the first known one. For any values the result is consistent, or the error names a variable. */
+/* Variables of launchers: the lines of the input are NAME=value; a name may be
+ * abbreviated to its first letters, as A= for the first known one. For any values the
+ * result is consistent, or the error names a variable. */
 #include "tests/fuzz/fuzz.h"
 
 #include "config/launch.h"

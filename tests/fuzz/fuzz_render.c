@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Jobs for `reductionctl render`: the first byte of the input says which options are given; after it comes the text of
- * the job, and behind a line "---" that of a table of machines. Any text is refused with a message that names a file,
- * or gives a job that can be written in all forms, and whose YAML is read again without an error. */
+/* Jobs for `reductionctl render`: the first byte of the input says which options are
+ * given; after it comes the text of the job, and behind a line "---" that of a table of
+ * machines. Any text is refused with a message that names a file, or gives a job that can
+ * be written in all forms, and whose YAML is read again without an error. */
 #include "tests/fuzz/fuzz.h"
 
 #include "deploy/ctl/render/render.h"

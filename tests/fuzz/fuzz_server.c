@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A reducer's registry and two of its lanes: workers join, contribute, disagree, stop reading and disconnect. Output
- * must be whole frames of the protocol, every rank must get the same bits, memory must stay within the size that was
- * announced when each job opened, slots must be accounted for, and nothing may be left when all have disconnected. */
+/* A reducer's registry and two of its lanes: workers join, contribute, disagree, stop
+ * reading and disconnect. Output must be whole frames of the protocol, every rank must
+ * get the same bits, memory must stay within the size that was announced when each job
+ * opened, slots must be accounted for, and nothing may be left when all have
+ * disconnected. */
 #include "tests/fuzz/server_world.h"
 
 #include "common/dtype.h"
@@ -168,7 +170,8 @@ static void say_kept(struct world *w, struct conn *c)
 	say(w, c, &f, payload);
 }
 
-/* Sends the next chunk of a priority as this rank would, or HAVE for it; possibly with one other field. */
+/* Sends the next chunk of a priority as this rank would, or HAVE for it; possibly with
+ * one other field. */
 static void contribute(struct world *w, struct conn *c, unsigned priority, bool have)
 {
 	struct cursor *at = &c->next[priority];
@@ -218,7 +221,8 @@ static bool same_lane(const struct conn *a, const struct conn *b)
 	return b->used && strcmp(a->hello.job, b->hello.job) == 0 && a->hello.lane == b->hello.lane;
 }
 
-/* All ranks of a connection's lane contribute n chunks of each priority; one of them may have all already. */
+/* All ranks of a connection's lane contribute n chunks of each priority; one of them may
+ * have all already. */
 static void round_of(struct world *w, const struct conn *c, unsigned n)
 {
 	unsigned has = n > 4 ? fuzz_u8(&w->in) : CONNS;
@@ -231,7 +235,8 @@ static void round_of(struct world *w, const struct conn *c, unsigned n)
 			}
 }
 
-/* All ranks of a connection's lane send VIEW: a reducer was lost or is back, with their starts. */
+/* All ranks of a connection's lane send VIEW: a reducer was lost or is back, with their
+ * starts. */
 static void view_of(struct world *w, const struct conn *c, unsigned reducer)
 {
 	uint8_t payload[FRAME_CONTROL_MAX], frame[FRAME_HEADER + FRAME_CONTROL_MAX];

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The control and health services: clients call with any headers and requests, read or do not read, while events
- * happen, statuses are made and the reducer drains and stops. No call gets more than its rights, every refusal has a
- * message, every message has the right type, and calls and memory stay within their limits. */
+/* The control and health services: clients call with any headers and requests, read or do
+ * not read, while events happen, statuses are made and the reducer drains and stops. No
+ * call gets more than its rights, every refusal has a message, every message has the
+ * right type, and calls and memory stay within their limits. */
 #include "tests/fuzz/fuzz.h"
 
 #include "common/host/service/service.h"

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The text of one value for one key of the configuration. An accepted value is printed as text that is accepted
- * again, with the same meaning and the same printed form; a refused one has changed nothing. */
+/* The text of one value for one key of the configuration. An accepted value is printed as
+ * text that is accepted again, with the same meaning and the same printed form; a refused
+ * one has changed nothing. */
 #include "tests/fuzz/fuzz.h"
 
 #include "config/config.h"
@@ -8,7 +9,8 @@
 
 #include <string.h>
 
-/* The memory of one key, or an element of one of its lists. Filled in the same way each time. */
+/* The memory of one key, or an element of one of its lists. Filled in the same way each
+ * time. */
 struct home {
 	_Alignas(16) char bytes[16384];
 };

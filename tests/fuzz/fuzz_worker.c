@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A worker's exchange with operations, and reducers that send anything. Its frames must be those that the protocol
- * permits, a successful operation has had each of its results, every operation ends exactly once, at the latest when no
- * reducer answers any more, and its memory is not accessed afterwards. */
+/* A worker's exchange with operations, and reducers that send anything. Its frames must
+ * be those that the protocol permits, a successful operation has had each of its results,
+ * every operation ends exactly once, at the latest when no reducer answers any more, and
+ * its memory is not accessed afterwards. */
 #include "tests/fuzz/fuzz.h"
 
 #include "agent/worker/core/check.h"
@@ -177,7 +178,8 @@ static void fill_result(const struct frame *f, uint8_t payload[FRAME_CONTROL_MAX
 		payload[i] = (uint8_t)(i + f->of.seq + f->chunk);
 }
 
-/* Sends the result of the oldest chunk of a priority on a link, possibly with one other field. */
+/* Sends the result of the oldest chunk of a priority on a link, possibly with one other
+ * field. */
 static void answer(struct world *w, unsigned link, unsigned priority, struct fuzz_input *in)
 {
 	struct link *l = &w->l[link];
@@ -222,7 +224,8 @@ static void fetch(struct world *w, unsigned link, unsigned priority)
 		}
 }
 
-/* The retained result of the worker must be the one that it got. A broadcast's root has its own bytes. */
+/* The retained result of the worker must be the one that it got. A broadcast's root has
+ * its own bytes. */
 static void on_kept(const struct link *l)
 {
 	const struct frame *f = &l->in.f;
@@ -247,7 +250,8 @@ static void on_kept(const struct link *l)
 	must(want.hash == l->in.hash);
 }
 
-/* The worker has sent VIEW: its earlier chunks are void, and all other ranks agree at once. */
+/* The worker has sent VIEW: its earlier chunks are void, and all other ranks agree at
+ * once. */
 static void on_view(struct world *w, unsigned link)
 {
 	uint8_t frame[FRAME_HEADER + FRAME_CONTROL_MAX];

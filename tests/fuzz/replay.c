@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Runs a fuzz target on the files and folders of the arguments, once each, in the order of their names, as libFuzzer
- * does with a corpus; for compilers without libFuzzer. */
+/* Runs a fuzz target on the files and folders of the arguments, once each, in the order
+ * of their names, as libFuzzer does with a corpus; for compilers without libFuzzer. */
 #include "tests/fuzz/fuzz.h"
 
 #include <dirent.h>
@@ -30,7 +30,8 @@ static int run_file(const char *path)
 		size += part;
 	} while (part);
 	fclose(f);
-	/* on memory that ends where the input ends, so that the sanitizer finds reads past the end */
+	/* on memory that ends where the input ends, so that the sanitizer finds reads
+	 * past the end */
 	data = realloc(data, size ? size : 1);
 	if (getenv("FUZZ_VERBOSE"))
 		fprintf(stderr, "%s: %zu bytes\n", path, size);

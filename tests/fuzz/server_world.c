@@ -344,7 +344,8 @@ void world_feed(struct world *w, struct conn *c, const uint8_t *at, size_t len)
 	}
 }
 
-/* The lanes are the same for all inputs, because making their scratch memory takes longer than most inputs. */
+/* The lanes are the same for all inputs, because making their scratch memory takes longer
+ * than most inputs. */
 void world_open(struct world *w)
 {
 	struct registry_options ro = {.limits = {.jobs = 3, .workers = 8, .memory_bytes = LIMIT},

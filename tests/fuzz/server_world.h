@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A reducer's registry, two of its lanes, and the connections of workers, with the messages between their threads. What
- * it sends is checked: whole frames of the protocol, the same bits for every rank. */
+/* A reducer's registry, two of its lanes, and the connections of workers, with the
+ * messages between their threads. What it sends is checked: whole frames of the protocol,
+ * the same bits for every rank. */
 #ifndef RS_TESTS_FUZZ_SERVER_WORLD_H
 #define RS_TESTS_FUZZ_SERVER_WORLD_H
 
@@ -24,7 +25,8 @@ enum {
 	LIMIT = 8 << 20,  /* server.memory */
 };
 
-/* Operation q of every job is world_kinds[q % KINDS], with priority q / 2 % priorities. */
+/* Operation q of every job is world_kinds[q % KINDS], with priority q / 2 %
+ * priorities. */
 extern const struct world_kind {
 	uint8_t dtype, op, flags;
 	uint16_t count;
@@ -51,7 +53,8 @@ struct conn {
 	struct frame fetch; /* this frame */
 };
 
-/* The messages between the accept loop and the lanes' threads; both queues keep their order. */
+/* The messages between the accept loop and the lanes' threads; both queues keep their
+ * order. */
 struct message {
 	enum { TO_LANE_ATTACH, TO_LANE_START, TO_LANE_TELL, TO_LANE_ASK, TO_LANE_ABORT, TO_REGISTRY } type;
 	unsigned thread;

@@ -1,8 +1,9 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# bundle.sh BUILD FOLDER: collects in FOLDER what check-gpu needs on a machine that has a C library, a driver and
-# NCCL, and no packages. bin/ and lib/ have our programs and libraries and the shared objects that they need, all of
-# which find each other by $ORIGIN. FOLDER/GLIBC says which version of the C library is needed.
+# bundle.sh BUILD FOLDER: collects in FOLDER what check-gpu needs on a machine that has a
+# C library, a driver and NCCL, and no packages. bin/ and lib/ have our programs and
+# libraries and the shared objects that they need, all of which find each other by
+# $ORIGIN. FOLDER/GLIBC says which version of the C library is needed.
 set -eu
 
 build=$1 out=$2

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* check-gpu: says what the machine has, runs the parts, each with a time limit, and prints a table of their rows.
+/* check-gpu: says what the machine has, runs the parts, each with a time limit, and
+ * prints a table of their rows.
  *
- * A part is a program of the bundle that prints rows (row.h). It ends with 0, 1 (a row failed) or 77 (it cannot run
- * here). To add one, add a line to `parts`. */
+ * A part is a program of the bundle that prints rows (row.h). It ends with 0, 1 (a row
+ * failed) or 77 (it cannot run here). To add one, add a line to `parts`. */
 #include "tests/gpu/found.h"
 #include "tests/gpu/proc.h"
 #include "tests/gpu/row.h"
@@ -50,7 +51,8 @@ static void rows_add(struct rows *r, const char *line)
 		r->lines[r->n++] = strdup(line);
 }
 
-/* Takes whole lines out of a buffer: rows are printed and kept, other text goes to standard error. */
+/* Takes whole lines out of a buffer: rows are printed and kept, other text goes to
+ * standard error. */
 static size_t rows_take(struct rows *r, char *buf, size_t n)
 {
 	char *from = buf, *end;
@@ -105,7 +107,8 @@ static bool read_part(struct rows *r, int fd, double until)
 	return true;
 }
 
-/* Ends the processes that a part left behind: this process is their parent since the part has ended. */
+/* Ends the processes that a part left behind: this process is their parent since the part
+ * has ended. */
 static void end_orphans(pid_t group)
 {
 	kill(-group, SIGKILL);

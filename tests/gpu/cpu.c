@@ -10,7 +10,8 @@
 
 enum { CPU_LIMIT_S = 25 };
 
-/* Runs a program of the bundle with the reducers, and says whether it succeeded. Returns 1 if it failed. */
+/* Runs a program of the bundle with the reducers, and says whether it succeeded. Returns
+ * 1 if it failed. */
 static int cpu_run(const struct reducers *r, const char *check, struct proc_start *p)
 {
 	char program[512], config[128], log[96], text[2048];

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The functions of libcuda.so.1 that the checks use, found at run time. All return 0 on success. */
+/* The functions of libcuda.so.1 that the checks use, found at run time. All return 0 on
+ * success. */
 #ifndef RS_TESTS_GPU_CUDA_H
 #define RS_TESTS_GPU_CUDA_H
 
@@ -27,12 +28,13 @@ struct cuda {
 
 enum { CUDA_NOT_READY = 600 };
 
-/* Opens the library and initializes it. False: `why` says what is missing. The library stays open. */
+/* Opens the library and initializes it. False: `why` says what is missing. The library
+ * stays open. */
 bool cuda_open(struct cuda *ret, char *why, size_t room);
 
-/* Copies to a device, and returns when the bytes are there. cuMemcpyHtoD alone returns earlier if `from` is pageable
- * memory, and a stream that does not wait for the default stream may read what was there before. Returns 0, or the
- * driver's error. */
+/* Copies to a device, and returns when the bytes are there. cuMemcpyHtoD alone returns
+ * earlier if `from` is pageable memory, and a stream that does not wait for the default
+ * stream may read what was there before. Returns 0, or the driver's error. */
 int cuda_put(const struct cuda *c, uint64_t to, const void *from, size_t bytes);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Part device: buffers of GPUs in libreduction, directly and through two agents. Each rank is a process, and all ranks
- * share GPU 0. */
+/* Part device: buffers of GPUs in libreduction, directly and through two agents. Each
+ * rank is a process, and all ranks share GPU 0. */
 #include "tests/gpu/device_case.h"
 #include "tests/gpu/proc.h"
 #include "tests/gpu/reducers.h"
@@ -154,7 +154,8 @@ static void last_line(const struct launch *l, int rank, char *to, size_t room)
 	snprintf(to, room, "%.*s", (int)room - 1, end ? end + 1 : text);
 }
 
-/* Runs all ranks; kills those that are left when one has failed or the time is over. False: `why` says what failed. */
+/* Runs all ranks; kills those that are left when one has failed or the time is over.
+ * False: `why` says what failed. */
 static bool run_ranks(const struct launch *l, char *why, size_t room)
 {
 	double until = proc_now_s() + CASE_LIMIT_S;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One rank of the part device: a process with buffers on GPU 0, which other ranks use too. */
+/* One rank of the part device: a process with buffers on GPU 0, which other ranks use
+ * too. */
 #include "agent/lib/include/reduction.h"
 #include "tests/gpu/cuda.h"
 #include "tests/gpu/device_case.h"
@@ -224,7 +225,8 @@ static void run_call(const struct device_case *c)
 
 enum way { WAY_HOST, WAY_DEVICE, WAY_WHOLE, WAYS };
 
-/* An all-reduce of `shared` memory; of the GPU's; or of the GPU's by way of a copy in the process's own memory. */
+/* An all-reduce of `shared` memory; of the GPU's; or of the GPU's by way of a copy in the
+ * process's own memory. */
 static void go(struct rank *r, enum way way, void *shared, size_t count)
 {
 	reduction_tensor t = tensor(r, r->send, r->recv, count, REDUCTION_FLOAT32, REDUCTION_SUM);

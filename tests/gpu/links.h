@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Hosts with shaped links on one machine: each host is a network namespace, and all are connected by a bridge in one
- * more. A process in each namespace keeps it; nothing is left when they end. It needs root. */
+/* Hosts with shaped links on one machine: each host is a network namespace, and all are
+ * connected by a bridge in one more. A process in each namespace keeps it; nothing is
+ * left when they end. It needs root. */
 #ifndef RS_TESTS_GPU_LINKS_H
 #define RS_TESTS_GPU_LINKS_H
 
@@ -17,7 +18,8 @@ struct links {
 	int n;
 };
 
-/* Makes n hosts whose links carry `mbit` Mbit/s in each direction. False: `why` says what does not work here. */
+/* Makes n hosts whose links carry `mbit` Mbit/s in each direction. False: `why` says what
+ * does not work here. */
 bool links_start(struct links *l, int n, int mbit, char *why, size_t room);
 void links_stop(struct links *l);
 

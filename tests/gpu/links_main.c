@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* gpu-links N MBIT: makes hosts with shaped links, prints a process id and an address for each and then "ready". They
- * are there until standard input ends. */
+/* gpu-links N MBIT: makes hosts with shaped links, prints a process id and an address for
+ * each and then "ready". They are there until standard input ends. */
 #include "tests/gpu/links.h"
 
 #include <stdio.h>

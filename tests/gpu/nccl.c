@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Part nccl: NCCL with the plugin. Each rank is a process, and all ranks share the first GPU as different nodes
- * (NCCL_HOSTID). So ratios on loopback claim nothing: ranks get the GPU in turn. On links of 1 Gbit/s the links decide.
+/* Part nccl: NCCL with the plugin. Each rank is a process, and all ranks share the first
+ * GPU as different nodes (NCCL_HOSTID). So ratios on loopback claim nothing: ranks get
+ * the GPU in turn. On links of 1 Gbit/s the links decide.
  */
 #include "tests/gpu/nccl_case.h"
 #include "tests/gpu/nccl_log.h"
@@ -94,7 +95,8 @@ static pid_t start_rank(const struct launch *c, int rank, const char *shared)
 	return proc_start(&p);
 }
 
-/* Waits for all ranks; kills those that are left when one has failed or the time is over. */
+/* Waits for all ranks; kills those that are left when one has failed or the time is
+ * over. */
 static void wait_ranks(const struct launch *c, const pid_t *pids, struct case_shared *s, struct outcome *o)
 {
 	double until = proc_now_s() + CASE_LIMIT_S;
@@ -170,7 +172,8 @@ static void run_case(const struct launch *c, struct outcome *o)
 		show_outputs(c);
 }
 
-/* Says how a case ended, and whether the log proves that it used the reducers. Returns 1 if something failed. */
+/* Says how a case ended, and whether the log proves that it used the reducers. Returns 1
+ * if something failed. */
 static int report(const char *check, const struct outcome *o, const char *note)
 {
 	char why[512];

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The functions of libnccl.so.2 that the checks use, found at run time. All return 0 on success. */
+/* The functions of libnccl.so.2 that the checks use, found at run time. All return 0 on
+ * success. */
 #ifndef RS_TESTS_GPU_NCCL_API_H
 #define RS_TESTS_GPU_NCCL_API_H
 
@@ -25,8 +26,8 @@ struct nccl {
 /* NCCL's numbers. */
 enum { NCCL_IN_PROGRESS = 7 };
 
-/* Opens $REDUCTION_NCCL if it is set, else libnccl.so.2, else that of Python's package nvidia.nccl. False: `why` says
- * what is missing. The library stays open. */
+/* Opens $REDUCTION_NCCL if it is set, else libnccl.so.2, else that of Python's package
+ * nvidia.nccl. False: `why` says what is missing. The library stays open. */
 bool nccl_open(struct nccl *ret, char *why, size_t room);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a rank of the part nccl does (nccl_rank.c), and what it shares with the other ranks and the process that starts
- * them (nccl.c). */
+/* What a rank of the part nccl does (nccl_rank.c), and what it shares with the other
+ * ranks and the process that starts them (nccl.c). */
 #ifndef RS_TESTS_GPU_NCCL_CASE_H
 #define RS_TESTS_GPU_NCCL_CASE_H
 

@@ -4,7 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Returns whether an algorithm is CollNet's chain. NCCL 2.23 writes its number, later versions its name. */
+/* Returns whether an algorithm is CollNet's chain. NCCL 2.23 writes its number, later
+ * versions its name. */
 static bool is_chain(const char *algo)
 {
 	static const char name[] = "COLLNET_CHAIN ", number[] = "3 ";

@@ -18,22 +18,26 @@ struct proc_start {
 	bool own_group;                  /* it leads a process group */
 };
 
-/* Starts a process, which gets SIGKILL when its parent ends. Returns its id; -1: it could not be started. */
+/* Starts a process, which gets SIGKILL when its parent ends. Returns its id; -1: it could
+ * not be started. */
 pid_t proc_start(const struct proc_start *p);
 
-/* Waits until a process ends. Returns its exit status, 128 + signal, or -1 if it has not ended after `seconds`. */
+/* Waits until a process ends. Returns its exit status, 128 + signal, or -1 if it has not
+ * ended after `seconds`. */
 int proc_wait(pid_t pid, double seconds);
 
 /* Kills a process and waits for its end. */
 void proc_kill(pid_t pid);
 
-/* Starts a process and waits for its end, as proc_start and proc_wait; kills it after `seconds`. */
+/* Starts a process and waits for its end, as proc_start and proc_wait; kills it after
+ * `seconds`. */
 int proc_run(const struct proc_start *p, double seconds);
 
 double proc_now_s(void);
 void proc_sleep(double seconds);
 
-/* Writes the path of a file of the bundle: its folder is that above the running program's "bin". */
+/* Writes the path of a file of the bundle: its folder is that above the running program's
+ * "bin". */
 void proc_bundle(char *to, size_t room, const char *name);
 
 /* Reads a file as text; returns its length. */

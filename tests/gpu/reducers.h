@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reducers and the configuration of their job, on loopback or on hosts with shaped links. */
+/* Reducers and the configuration of their job, on loopback or on hosts with shaped
+ * links. */
 #ifndef RS_TESTS_GPU_REDUCERS_H
 #define RS_TESTS_GPU_REDUCERS_H
 
@@ -15,8 +16,8 @@ struct reducers {
 	int n;
 };
 
-/* Starts n reducers and waits until they accept connections: on loopback if l is NULL, else on its hosts from `first`
- * on. False: `why` says what has failed. */
+/* Starts n reducers and waits until they accept connections: on loopback if l is NULL,
+ * else on its hosts from `first` on. False: `why` says what has failed. */
 bool reducers_start(struct reducers *r, int n, const struct links *l, int first, char *why, size_t room);
 /* Kills one of them. */
 void reducers_kill(struct reducers *r, int i);

@@ -9,8 +9,8 @@
 /* The exit status of a part or of check-gpu that could not run here. */
 enum { ROW_SKIPPED = 77 };
 
-/* Prints {"part", "check", "result", "note"}. The result is "ok", "fail", "skip" (could not run here) or "info"
- * (nothing is claimed). */
+/* Prints {"part", "check", "result", "note"}. The result is "ok", "fail", "skip" (could
+ * not run here) or "info" (nothing is claimed). */
 void row(const char *part, const char *check, const char *result, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 /* The same with a number. */

@@ -23,8 +23,8 @@ uint32_t value_mixed(uint32_t a, uint32_t b, uint32_t c)
 	return h ^ h >> 13;
 }
 
-/* What a rank sends for element i, a value that the type has exactly: small integers, and floats with few digits; a
- * product has powers of two only. */
+/* What a rank sends for element i, a value that the type has exactly: small integers, and
+ * floats with few digits; a product has powers of two only. */
 static double value(int type, int op, int rank, size_t i)
 {
 	uint32_t h = value_mixed((uint32_t)rank, (uint32_t)i, (uint32_t)(type * VALUES_OPS + op));
@@ -128,7 +128,8 @@ static double expected(int ranks, int type, int op, size_t i, double *sum_abs)
 	return all;
 }
 
-/* Returns the largest error of a result: that of n - 1 roundings of a sum, and one more of an average. */
+/* Returns the largest error of a result: that of n - 1 roundings of a sum, and one more
+ * of an average. */
 static double bound_of(int ranks, int type, int op, double sum_abs)
 {
 	double rounding = sum_abs * ldexp(1, -value_types[type].bits);

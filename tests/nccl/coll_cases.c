@@ -74,7 +74,8 @@ static void put(uint8_t *to, int dtype, int v)
 		memcpy(to, &wide, rs_dtype_size((unsigned)dtype)); /* little-endian */
 }
 
-/* One period of what is sent or expected, and the comparison of a whole buffer with it. */
+/* One period of what is sent or expected, and the comparison of a whole buffer with
+ * it. */
 static void fill_period(uint8_t *period, int dtype, int op, int rank, int ranks)
 {
 	for (size_t i = 0; i < PERIOD; i++)
@@ -156,7 +157,8 @@ static void finish(const struct member *m, int place, struct pending *p)
 		rs_op_name((unsigned)p->op), p->count);
 }
 
-/* Keeps `depth` all-reduces pending on each communicator in turn; dtypes, operations and sizes change. */
+/* Keeps `depth` all-reduces pending on each communicator in turn; dtypes, operations and
+ * sizes change. */
 static void sums(const struct options *o, const struct tables *t, struct shared *s, int rank)
 {
 	static struct pending pending[COMMS_MAX][DEPTH_MAX];
@@ -194,7 +196,8 @@ static void sums(const struct options *o, const struct tables *t, struct shared 
 		member_close(&m[c]);
 }
 
-/* More than 64 all-reduces are not pending at once; and stale bytes, NaN among them, are no error. */
+/* More than 64 all-reduces are not pending at once; and stale bytes, NaN among them, are
+ * no error. */
 static void throttle(const struct options *o, const struct tables *t, struct shared *s, int rank)
 {
 	struct options small = *o;
@@ -259,7 +262,8 @@ static int error_of(const struct member *m, int place)
 	return rc;
 }
 
-/* The odd rank dies after its vote: connect succeeds, the first all-reduce fails, a later one gets NaN. */
+/* The odd rank dies after its vote: connect succeeds, the first all-reduce fails, a later
+ * one gets NaN. */
 static void dies(const struct options *o, const struct tables *t, struct shared *s, int rank)
 {
 	struct member m;
@@ -275,8 +279,8 @@ static void dies(const struct options *o, const struct tables *t, struct shared 
 	member_close(&m);
 }
 
-/* The odd rank aborts with all-reduces pending: its memory is gone right after deregister (as in ncclCommAbort), or
- * after close. The others get an error. */
+/* The odd rank aborts with all-reduces pending: its memory is gone right after deregister
+ * (as in ncclCommAbort), or after close. The others get an error. */
 static void leave(const struct options *o, const struct tables *t, struct shared *s, int rank, bool deregister)
 {
 	struct pending p = {.dtype = RS_FLOAT32, .count = o->bytes / 4};

@@ -155,7 +155,8 @@ static int run_rank(const struct test_case *c, const struct options *o, struct s
 	return 0;
 }
 
-/* Waits for all ranks. After one has failed, ends the others: they would wait for it at a barrier. */
+/* Waits for all ranks. After one has failed, ends the others: they would wait for it at a
+ * barrier. */
 static int wait_for(const pid_t *pids, int n)
 {
 	bool gone[RANKS_MAX] = {false}, failed = false;

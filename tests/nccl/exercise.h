@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A program that opens the NCCL plugin and calls it as NCCL's net and coll_net transports do. Each rank is a process;
- * they exchange handles through memory that they share. */
+/* A program that opens the NCCL plugin and calls it as NCCL's net and coll_net transports
+ * do. Each rank is a process; they exchange handles through memory that they share. */
 #ifndef RS_TESTS_NCCL_EXERCISE_H
 #define RS_TESTS_NCCL_EXERCISE_H
 
@@ -37,7 +37,8 @@ struct options {
 	int odd_rank;   /* the rank that does something else; -1: none */
 };
 
-/* The tables of one version, with the arguments of the newest one. Functions of a version are called by these. */
+/* The tables of one version, with the arguments of the newest one. Functions of a version
+ * are called by these. */
 struct tables {
 	int version;
 	const struct nccl_net_v8 *net8;
@@ -67,7 +68,8 @@ struct tables {
 	int (*net_close_listen)(void *listening);
 };
 
-/* Opens the library, takes the tables and calls both init functions. Returns the first result that is no success. */
+/* Opens the library, takes the tables and calls both init functions. Returns the first
+ * result that is no success. */
 int tables_open(struct tables *t, const char *library, int version);
 int tables_coll_listen(const struct tables *t, void *handle, void **listening);
 int tables_all_reduce(const struct tables *t, void *coll, void *send, void *recv, size_t count, int dtype, int op,
@@ -82,8 +84,9 @@ void tables_check(const struct tables *t);
 
 /* Ends the process with a sentence if a condition is false. */
 double now_s(void);
-/* Gives way before the next look. NCCL's thread has a core of its own and only yields; here ranks, engines and reducers
- * share few cores. Messages of the net table move during looks; all-reduces do not. */
+/* Gives way before the next look. NCCL's thread has a core of its own and only yields;
+ * here ranks, engines and reducers share few cores. Messages of the net table move during
+ * looks; all-reduces do not. */
 enum { LOOK_US = 20, LOOK_COLL_US = 200 };
 void relax(unsigned us);
 void require(bool condition, const char *format, ...) __attribute__((format(printf, 2, 3)));
@@ -103,7 +106,8 @@ struct member {
 	void *registered;
 };
 
-/* Opens a communicator on all ranks: listen, exchange of handles, connect. Returns the result of connect. */
+/* Opens a communicator on all ranks: listen, exchange of handles, connect. Returns the
+ * result of connect. */
 int member_open(struct member *m, const struct tables *t, const struct options *o, struct shared *s, int rank);
 /* As NCCL: deregister, unmap, close. */
 void member_close(struct member *m);

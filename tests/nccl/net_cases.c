@@ -81,8 +81,8 @@ static void start(struct ring *r, uint8_t *out, uint8_t *in, size_t bytes, size_
 	require(requests[1] && requests[1] != (void *)1, "irecv");
 }
 
-/* Tests the requests (NULL: none) in turn until all are done: bytes move only while a request of their direction is
- * tested. */
+/* Tests the requests (NULL: none) in turn until all are done: bytes move only while a
+ * request of their direction is tested. */
 static void end(struct ring *r, void *requests[2], size_t bytes)
 {
 	double until = now_s() + NET_LIMIT_S;
@@ -103,7 +103,8 @@ static void end(struct ring *r, void *requests[2], size_t bytes)
 	}
 }
 
-/* Sends messages of several sizes to the next rank, 8 at a time, while those of the previous one arrive. */
+/* Sends messages of several sizes to the next rank, 8 at a time, while those of the
+ * previous one arrive. */
 static void messages(const struct options *o, const struct tables *t, struct shared *s, int rank)
 {
 	void *requests[NET_DEPTH][2] = {{NULL, NULL}}, *registered = NULL;
@@ -137,7 +138,8 @@ static void messages(const struct options *o, const struct tables *t, struct sha
 	free(memory);
 }
 
-/* Opens a TCP connection to the listener of a handle; the address is where the plugin puts it. */
+/* Opens a TCP connection to the listener of a handle; the address is where the plugin
+ * puts it. */
 static int stranger(const uint8_t *handle)
 {
 	struct sockaddr_in to;
@@ -148,7 +150,8 @@ static int stranger(const uint8_t *handle)
 	return fd;
 }
 
-/* Others connect to the listener: silent ones, more than it keeps, and one that sends something else. */
+/* Others connect to the listener: silent ones, more than it keeps, and one that sends
+ * something else. */
 static void strangers(const struct options *o, const struct tables *t, struct shared *s, int rank)
 {
 	uint8_t wrong[64] = {1, 2, 3};
@@ -235,7 +238,8 @@ static void breaks(const struct options *o, const struct tables *t, struct share
 	require(t->net_close_listen(r.listening) == NCCL_SUCCESS, "close_listen");
 }
 
-/* Without reducers connect of the CollNet table fails, and NCCL would use the net table instead. */
+/* Without reducers connect of the CollNet table fails, and NCCL would use the net table
+ * instead. */
 static void fallback(const struct options *o, const struct tables *t, struct shared *s, int rank)
 {
 	struct member m;
@@ -287,8 +291,8 @@ static void net_speed(const struct options *o, const struct tables *t, struct sh
 	free(memory);
 }
 
-/* One step of a ring: sends `part` elements at out, and receives as many at to, or adds them there. Pieces of 512 KiB,
- * 8 of them under way, as NCCL has. */
+/* One step of a ring: sends `part` elements at out, and receives as many at to, or adds
+ * them there. Pieces of 512 KiB, 8 of them under way, as NCCL has. */
 static void ring_step(struct ring *r, float *out, float *to, float *in, size_t part, bool sums)
 {
 	void *requests[NET_DEPTH][2] = {{NULL, NULL}};

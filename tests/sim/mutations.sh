@@ -1,8 +1,9 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# mutations.sh [NAME ...]: breaks one rule of the protocol at a time, in a copy of the tree, and expects the simulator
-# to find each mutation. Prints the first seed that fails. SEEDS=N: maximal number of seeds (default 150000). Without
-# names: all mutations. Takes some minutes; not part of 'make test'.
+# mutations.sh [NAME ...]: breaks one rule of the protocol at a time, in a copy of the
+# tree, and expects the simulator to find each mutation. Prints the first seed that fails.
+# SEEDS=N: maximal number of seeds (default 150000). Without names: all mutations. Takes
+# some minutes; not part of 'make test'.
 set -u
 cd "$(dirname "$0")/../.." || exit 1
 seeds=${SEEDS:-150000}

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The deterministic simulator: runs the real cores of reducers and workers with simulated connections, processes and
- * clock. One number, the seed, decides everything, so a failure can be repeated.
+/* The deterministic simulator: runs the real cores of reducers and workers with simulated
+ * connections, processes and clock. One number, the seed, decides everything, so a
+ * failure can be repeated.
  *
  *     sim_plan    draws jobs, operations, faults and the properties of the network
  *     sim_run     processes events from a heap, always the earliest
@@ -121,7 +122,8 @@ struct end {
 /* The state of a connection on the reducer's side. */
 enum phase { PHASE_NONE, PHASE_HANDSHAKE, PHASE_REFUSED, PHASE_IMPOSTOR, PHASE_HANDED, PHASE_LANE };
 
-/* Decodes the frames that an impostor receives. The payload belongs to the last complete header. */
+/* Decodes the frames that an impostor receives. The payload belongs to the last complete
+ * header. */
 struct conn_decoder {
 	uint8_t header[FRAME_HEADER], payload[FRAME_CONTROL_MAX];
 	uint32_t have;
@@ -391,7 +393,8 @@ struct reducer {
 
 void reducer_on(struct reducer *r);
 void reducer_off(struct reducer *r, bool silent);
-/* Drains as SIGTERM does: no new jobs; after the timeout the jobs end, then the process. */
+/* Drains as SIGTERM does: no new jobs; after the timeout the jobs end, then the
+ * process. */
 void reducer_drain(struct reducer *r, uint32_t drain_ms, bool comes_back);
 void reducer_event(struct reducer *r, const struct sim_event *ev);
 void reducer_readable(struct conn *c);
@@ -412,7 +415,8 @@ void guard_rank(const struct rank *k, struct exchange_options *opt);
 /* Returns the words of errors about the rank's secret; NULL: the secret is right. */
 const char *guard_blames(const struct rank *k);
 void guard_record(struct conn *c, const uint8_t *bytes, size_t n); /* records bytes that a rank sends */
-/* Connects an unauthenticated peer with a recorded handshake. Returns false if there is none yet. */
+/* Connects an unauthenticated peer with a recorded handshake. Returns false if there is
+ * none yet. */
 bool guard_replay_connect(struct sim *s, struct conn *c);
 void guard_replay_readable(struct conn *c);
 bool guard_is_impostor(const struct conn *c); /* its reducer is an impostor for its rank */
@@ -441,7 +445,8 @@ void unauth_readable(struct conn *c);
 
 /* ---- results: sim_oracle.c ---- */
 
-/* Writes elements [first, first + n) of rank r's contribution to buf, whose first element is 0. */
+/* Writes elements [first, first + n) of rank r's contribution to buf, whose first element
+ * is 0. */
 void oracle_contribution(const struct op_plan *p, bool deterministic, unsigned r, void *buf, uint64_t first,
 			 uint64_t n);
 /* Returns the result, `count` elements, which is computed at the first call. */

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Connections in the handshake, in place of handshake_conn_uv.c. The happy path is: HELLO arrives, in pieces of any
- * size -> the registry admits the worker -> its lane takes the connection. Failure modes: invalid bytes, silence, a
- * refusal: REFUSED is sent, and received bytes are discarded until the peer has closed. */
+/* Connections in the handshake, in place of handshake_conn_uv.c. The happy path is: HELLO
+ * arrives, in pieces of any size -> the registry admits the worker -> its lane takes the
+ * connection. Failure modes: invalid bytes, silence, a refusal: REFUSED is sent, and
+ * received bytes are discarded until the peer has closed. */
 #include "tests/sim/sim.h"
 
 #include <string.h>
@@ -55,7 +56,8 @@ static void draw_intruder(struct conn *c, const struct control_hello *hello)
 	intruder_in(r, sim_below(s, sim_chance(s, 50) ? 100000 : 5000000));
 }
 
-/* A rank has left or died: the process that wants its place comes at once, before the reducer can know. */
+/* A rank has left or died: the process that wants its place comes at once, before the
+ * reducer can know. */
 void accept_rank_ended(const struct rank *k)
 {
 	struct sim *s = k->sim;
@@ -68,7 +70,8 @@ void accept_rank_ended(const struct rank *k)
 	}
 }
 
-/* Returns whether another job of this name has begun: it may have another world size, and end because of the intruder.
+/* Returns whether another job of this name has begun: it may have another world size, and
+ * end because of the intruder.
  */
 static bool harms_others(const struct intruder *in)
 {
@@ -83,8 +86,9 @@ static bool harms_others(const struct intruder *in)
 	return false;
 }
 
-/* An intruder is refused for good only if the rank lived when it came, and then it must be. If there is no job with a
- * rank in its place any more, it may join: it leaves at once. */
+/* An intruder is refused for good only if the rank lived when it came, and then it must
+ * be. If there is no job with a rank in its place any more, it may join: it leaves at
+ * once. */
 void accept_intruder(struct reducer *r)
 {
 	struct intruder *in = &r->intruder;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Invariants of a run, during it and at its end. Slots are checked in the structs of the core. */
+/* Invariants of a run, during it and at its end. Slots are checked in the structs of the
+ * core. */
 #include "tests/sim/sim.h"
 
 #include "agent/worker/core/check.h"
@@ -82,8 +83,8 @@ void check_error(struct rank *k, const struct rs_err *err, const char *what)
 			 err->msg);
 }
 
-/* Jobs survive the loss of a reducer, also a false one, so only this check finds that two cores misunderstand each
- * other. */
+/* Jobs survive the loss of a reducer, also a false one, so only this check finds that two
+ * cores misunderstand each other. */
 void check_features(struct rank *k)
 {
 	struct team *t = k->team;
@@ -97,7 +98,8 @@ void check_features(struct rank *k)
 			 (unsigned long long)set, (unsigned long long)t->features);
 }
 
-/* A reducer comes back only over connections through which a chunk has passed both ways. */
+/* A reducer comes back only over connections through which a chunk has passed both
+ * ways. */
 void check_back(const struct rank *k, unsigned reducer)
 {
 	const struct team *t = k->team;

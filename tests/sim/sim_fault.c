@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Faults: their kinds and times, and the words with which an error may name them. No operation may fail before a
- * fault has happened. */
+/* Faults: their kinds and times, and the words with which an error may name them. No
+ * operation may fail before a fault has happened. */
 #include "tests/sim/sim.h"
 
 #include <string.h>
@@ -79,7 +79,8 @@ static void add_blame(struct team *t, struct blame b)
 void fault_blame(struct team *t, enum fault_kind kind, int victim, const char *words)
 {
 	static const char *const early[] = {"not joined job", "has not started job", "while the job was starting"};
-	/* detected, reported, ABORT; once more for a peer that cannot be reached and must notice by itself */
+	/* detected, reported, ABORT; once more for a peer that cannot be reached and must
+	 * notice by itself */
 	struct blame b = {
 	    .kind = kind, .at_us = t->sim->now_us, .within_ms = 2 * detect_ms(t) + 2500, .victim = victim};
 
@@ -118,7 +119,8 @@ static void blame_reducer(struct team *t, enum fault_kind kind, unsigned reducer
 	fault_blame(t, kind, -1, words);
 }
 
-/* A fault of a reducer, or between it and a rank. No operation may notice it as long as there is another reducer. */
+/* A fault of a reducer, or between it and a rank. No operation may notice it as long as
+ * there is another reducer. */
 static bool must_survive(struct team *t, enum fault_kind kind, unsigned reducer)
 {
 	unsigned all = (1u << t->cfg.reducers_n) - 1;
@@ -127,11 +129,13 @@ static bool must_survive(struct team *t, enum fault_kind kind, unsigned reducer)
 	/* reducers with too small a limit of jobs may refuse some */
 	if (!t->cfg.job.retain || t->hit == all || t->sim->jobs_most < t->sim->teams_n)
 		return false;
-	/* without an operation to wait for, ranks may leave before the last one has joined */
+	/* without an operation to wait for, ranks may leave before the last one has
+	 * joined */
 	if (t->ops_n == 0)
 		return false;
 	t->survived++;
-	/* a rank that fails to join for another reason reports everything that is missing */
+	/* a rank that fails to join for another reason reports everything that is
+	 * missing */
 	if (t->blame_n && joining(t))
 		blame_reducer(t, kind, reducer);
 	return true;
@@ -168,7 +172,8 @@ static void strike_reducer(struct sim *s, const struct fault *f)
 		blame_reducer(t, f->kind, f->reducer);
 		if (f->kind == FAULT_DRAIN || f->kind == FAULT_STORM)
 			fault_blame(t, f->kind, -1, "the reducer was stopped");
-		/* remains of the last run of the same generation may block this one now */
+		/* remains of the last run of the same generation may block this one
+		 * now */
 		if (t->before && t->before->generation == t->generation)
 			fault_blame(t, f->kind, -1, "");
 	}
@@ -273,7 +278,8 @@ static void strike_generation(struct team *t)
 			sim_in(t->sim, sim_below(t->sim, 5000), EV_RANK_BIRTH, next->ranks[r].process, 0);
 }
 
-/* One step of the storm: a fault of a reducer that is not spared, or of a connection to it. */
+/* One step of the storm: a fault of a reducer that is not spared, or of a connection to
+ * it. */
 static void strike_storm(struct team *t, unsigned which)
 {
 	struct fault *f = &t->faults[which];
@@ -298,7 +304,8 @@ static void strike_storm(struct team *t, unsigned which)
 		f->again = 0;
 }
 
-/* A rank that is stopped while it joins may give up all reducers that have not answered by then. */
+/* A rank that is stopped while it joins may give up all reducers that have not answered
+ * by then. */
 static void unmet(struct team *t, const struct rank *k)
 {
 	if (exchange_state(k->x) == EXCHANGE_JOINING)
@@ -384,13 +391,15 @@ void fault_strike(struct team *t, unsigned which)
 	}
 }
 
-/* Reducers report the ranks they wait for, at the latest after a second and one or two ticks; see stripe_late.c. */
+/* Reducers report the ranks they wait for, at the latest after a second and one or two
+ * ticks; see stripe_late.c. */
 static void blame_hanging(const struct rank *k, const struct fault *f)
 {
 	char words[80] = "was not done within";
 	bool slow = false;
 
-	/* a chunk that waits for others before it on slow links has not been late for long enough at the time limit */
+	/* a chunk that waits for others before it on slow links has not been late for
+	 * long enough at the time limit */
 	for (unsigned i = 0; i < k->sim->reducers_n; i++)
 		slow |= k->sim->delay_us + k->sim->jitter_us + k->sim->reducers[i].far_us > 2000;
 	if (k->team->cfg.timeouts.op_ms >= HANG_NAMED_MS && !slow)
@@ -398,7 +407,8 @@ static void blame_hanging(const struct rank *k, const struct fault *f)
 	fault_blame(k->team, f->kind, -1, words);
 }
 
-/* Other reducers have waited for a shorter time, and may not have reported a rank at the time limit. */
+/* Other reducers have waited for a shorter time, and may not have reported a rank at the
+ * time limit. */
 void fault_view_changed(struct team *t)
 {
 	for (unsigned i = 0; i < t->faults_n; i++)
@@ -441,7 +451,8 @@ static void begin_misbehaving(struct rank *k, struct fault *f)
 	}
 }
 
-/* Two trainings of one name: neither is summed into the other, and the ranks of either may be refused. */
+/* Two trainings of one name: neither is summed into the other, and the ranks of either
+ * may be refused. */
 static void blame_namesakes(struct team *t)
 {
 	for (unsigned i = 0; i < t->sim->teams_n; i++)

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Secrets of jobs, and peers without them: a rank with a wrong secret (sim_fault.c), an unauthenticated peer that
- * repeats a recorded handshake of a rank, and an impostor in place of a reducer, which follows the protocol and accepts
- * every proof. None of them may complete the handshake. */
+/* Secrets of jobs, and peers without them: a rank with a wrong secret (sim_fault.c), an
+ * unauthenticated peer that repeats a recorded handshake of a rank, and an impostor in
+ * place of a reducer, which follows the protocol and accepts every proof. None of them
+ * may complete the handshake. */
 #include "tests/sim/sim.h"
 
 #include <stdlib.h>
@@ -97,7 +98,8 @@ void guard_record(struct conn *c, const uint8_t *bytes, size_t n)
 	c->recorded_n += (unsigned)n;
 }
 
-/* Returns the bytes of a whole frame at `at`; 0: it is not complete, or not of that type. */
+/* Returns the bytes of a whole frame at `at`; 0: it is not complete, or not of that
+ * type. */
 static unsigned recorded(const struct conn *c, unsigned at, enum frame_type type)
 {
 	struct frame f;
@@ -123,7 +125,8 @@ bool guard_send(struct conn *c, enum side side, const uint8_t *bytes, uint32_t l
 	return true;
 }
 
-/* Finds a handshake of a rank with this reducer or with another one; both must be refused. */
+/* Finds a handshake of a rank with this reducer or with another one; both must be
+ * refused. */
 static const struct conn *find_record(struct sim *s)
 {
 	unsigned first = sim_below(s, s->conns_n + 1);
@@ -205,7 +208,8 @@ void guard_impose(struct conn *c)
 		   control_frame(frame, FRAME_CHALLENGE, 0, 0, payload, control_pack_challenge(payload, nonce)));
 }
 
-/* Handles a frame for the impostor: it waits for PROOF; ABORT and GOODBYE are frames of a rank that leaves. */
+/* Handles a frame for the impostor: it waits for PROOF; ABORT and GOODBYE are frames of a
+ * rank that leaves. */
 static void impostor_frame(struct conn *c, const struct frame *f)
 {
 	struct rs_err e;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Connections like TCP: bytes in order, in pieces of any size, sockets of any size, half-close, resets. The happy
- * path is: written -> (delay) arrived -> read. Failure modes: an end closes with bytes unread, or is written to
- * afterwards (the peer gets a reset); the connection is cut (both get one) or goes dark (all bytes are lost); a
+/* Connections like TCP: bytes in order, in pieces of any size, sockets of any size,
+ * half-close, resets. The happy path is: written -> (delay) arrived -> read. Failure
+ * modes: an end closes with bytes unread, or is written to afterwards (the peer gets a
+ * reset); the connection is cut (both get one) or goes dark (all bytes are lost); a
  * message is too large for the path (it is lost, and so are all bytes behind it). */
 #include "tests/sim/sim.h"
 
@@ -64,7 +65,8 @@ static bool readable(const struct conn *c, enum side side)
 	return e->open && (st->arrived || e->reset_in || (e->fin_in && !st->len));
 }
 
-/* Returns whether the process reads this end now. If not, it will read by itself when it does again. */
+/* Returns whether the process reads this end now. If not, it will read by itself when it
+ * does again. */
 static bool watched(const struct conn *c, enum side side)
 {
 	if (side == WORKER)
@@ -130,8 +132,8 @@ static void put(struct conn *c, enum side to, const uint8_t *bytes, size_t n)
 	c->sim->stats->bytes += n;
 }
 
-/* Returns the most bytes of a message that the path does not lose; 0: no limit. A larger one is sent again and again,
- * so nothing behind it arrives. */
+/* Returns the most bytes of a message that the path does not lose; 0: no limit. A larger
+ * one is sent again and again, so nothing behind it arrives. */
 static uint32_t path_limit(const struct conn *c, enum side to)
 {
 	return c->rank ? c->rank->narrow[c->reducer->index][to] : 0;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The expected result of a reduction, computed without the kernels: integers modulo their width, floats in the order of
- * ranks as C adds them. In a job that is not deterministic, the floats give the same bits in every order. */
+/* The expected result of a reduction, computed without the kernels: integers modulo their
+ * width, floats in the order of ranks as C adds them. In a job that is not deterministic,
+ * the floats give the same bits in every order. */
 #include "tests/sim/sim.h"
 
 #include "common/dtype.h"
@@ -26,8 +27,8 @@ static bool is_float(unsigned dtype)
 	return rs_dtype_is_half(dtype) || dtype == RS_FLOAT32 || dtype == RS_FLOAT64;
 }
 
-/* Returns a float element of rank r, exact in its type. A product stays small in every order; a sum of a job that is
- * not deterministic consists of whole numbers. */
+/* Returns a float element of rank r, exact in its type. A product stays small in every
+ * order; a sum of a job that is not deterministic consists of whole numbers. */
 static double float_value(const struct op_plan *p, bool deterministic, unsigned r, uint64_t i, unsigned type)
 {
 	uint64_t bits = bits_of(p, r, i);
@@ -39,7 +40,8 @@ static double float_value(const struct op_plan *p, bool deterministic, unsigned 
 	if (!deterministic)
 		return sign * (double)(1 + (bits >> 8) % (rs_dtype_is_half(p->dtype) ? 64 : 4096));
 	bits >>= 8;
-	/* 1.mantissa times 2^-2 to 2^2; a sum of halves then shows whether it was rounded once */
+	/* 1.mantissa times 2^-2 to 2^2; a sum of halves then shows whether it was rounded
+	 * once */
 	sign *= 1 + ldexp((double)(bits & ((UINT64_C(1) << mantissa) - 1)), -(int)mantissa);
 	return p->op == RS_PROD ? sign : ldexp(sign, (int)(bits % 5) - 2);
 }
@@ -146,7 +148,8 @@ static double combine(const struct op_plan *p, double a, double b)
 	bool narrow = p->dtype != RS_FLOAT64;
 	double x = p->op == RS_PROD ? a * b : p->op == RS_MAX ? fmax(a, b) : p->op == RS_MIN ? fmin(a, b) : a + b;
 
-	/* a double holds the exact sum or product of two floats, or its rounding to float gives the same */
+	/* a double holds the exact sum or product of two floats, or its rounding to float
+	 * gives the same */
 	return narrow ? (float)x : x;
 }
 
@@ -174,7 +177,8 @@ static bool is_close(double a, double b)
 	return fabs(a - b) <= 1e-5 * (SIM_WORLD * 8);
 }
 
-/* The bits of the first rank that has an element are the reference, if they are a possible sum. */
+/* The bits of the first rank that has an element are the reference, if they are a
+ * possible sum. */
 static bool rough_agrees(struct team *t, struct op_plan *p, const uint8_t *result, uint64_t first, uint64_t n)
 {
 	size_t size = rs_dtype_size(p->dtype);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Draws a run: the network, the reducers, up to four jobs of one or two generations, their operations and faults. All
- * sizes are small, because small runs find most errors and many of them can be tried. */
+/* Draws a run: the network, the reducers, up to four jobs of one or two generations,
+ * their operations and faults. All sizes are small, because small runs find most errors
+ * and many of them can be tried. */
 #include "tests/sim/sim.h"
 
 #include "common/dtype.h"
@@ -123,7 +124,8 @@ static void draw_op(struct sim *s, const struct team *t, struct op_plan *p)
 		snprintf(p->name, sizeof p->name, "layer%u", sim_below(s, 100));
 }
 
-/* Draws the operation that one rank calls instead, so that the others cannot agree with it. */
+/* Draws the operation that one rank calls instead, so that the others cannot agree with
+ * it. */
 static void draw_disagreement(struct sim *s, struct team *t, const struct fault *f)
 {
 	struct op_plan *p = &t->odd;
@@ -239,7 +241,8 @@ static void draw_fault(struct sim *s, struct team *t)
 		t->connect_ms = sim_between(s, 2500, 4000);
 }
 
-/* All reducers learn of the end of every process: a job can start again at once with the same generation. */
+/* All reducers learn of the end of every process: a job can start again at once with the
+ * same generation. */
 static bool leaves_nothing(const struct team *t)
 {
 	for (unsigned i = 0; i < t->faults_n; i++) {
@@ -322,7 +325,8 @@ void plan_draw(struct sim *s)
 	bool namesakes = sim_chance(s, 10) || s->namesakes;
 	unsigned n = namesakes ? 2 + sim_below(s, 3) : sim_chance(s, 75) ? 1 : 2;
 
-	/* one run for several trainings is a mistake of people: a restart would end any of them */
+	/* one run for several trainings is a mistake of people: a restart would end any
+	 * of them */
 	bool evident = namesakes && sim_chance(s, 40);
 
 	draw_network(s);

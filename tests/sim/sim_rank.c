@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A worker process around the real exchange: it opens connections, moves bytes, passes the time, starts operations
- * one by one or many at once, and ends. It does with simulated connections what engine_uv.c and conn_tcp.c do with
- * sockets. */
+/* A worker process around the real exchange: it opens connections, moves bytes, passes
+ * the time, starts operations one by one or many at once, and ends. It does with
+ * simulated connections what engine_uv.c and conn_tcp.c do with sockets. */
 #include "tests/sim/sim.h"
 
 #include "common/dtype.h"
@@ -78,8 +78,8 @@ static void op_succeeded(struct rank_op *o)
 			 k->index, (unsigned long long)o->landed, (unsigned long long)o->op.of.count, o->index);
 }
 
-/* The caller overwrites and frees the memory of a completed operation: a later read finds nothing of the operation,
- * or the sanitizer reports it. */
+/* The caller overwrites and frees the memory of a completed operation: a later read finds
+ * nothing of the operation, or the sanitizer reports it. */
 static void op_free(struct rank_op *o)
 {
 	size_t size = rs_dtype_size(o->op.of.dtype);
@@ -505,7 +505,8 @@ void rank_step(struct rank *k)
 	if (k->state != RANK_ALIVE)
 		return;
 	settle(k);
-	/* opening a communicator returns after all ranks have joined: none leaves before */
+	/* opening a communicator returns after all ranks have joined: none leaves
+	 * before */
 	if (k->state == RANK_ALIVE && k->running_seen && k->done == k->todo && !k->hangs)
 		rank_goodbye(k);
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A reducer process around the real registry and the real lanes. Messages between its threads take a random time, like
- * those of mailbox_uv.c, so every order of messages that threads can produce occurs. */
+/* A reducer process around the real registry and the real lanes. Messages between its
+ * threads take a random time, like those of mailbox_uv.c, so every order of messages that
+ * threads can produce occurs. */
 #include "tests/sim/sim.h"
 
 #include <stdlib.h>
@@ -182,7 +183,8 @@ static void conn_flush(struct conn *c)
 			break;
 		}
 		if (sent == NET_BROKEN) {
-			/* the peer's earlier frame may be the reason, and all ranks should get it */
+			/* the peer's earlier frame may be the reason, and all ranks
+			 * should get it */
 			while (receive_once(c))
 				continue;
 			session_lost(c->session, "broken pipe");

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The memory that an exchange refers to; separate from sim.h, because links have streams of their own. */
+/* The memory that an exchange refers to; separate from sim.h, because links have streams
+ * of their own. */
 #ifndef RS_TESTS_SIM_SIM_RETAINED_H
 #define RS_TESTS_SIM_SIM_RETAINED_H
 

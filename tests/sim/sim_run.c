@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One run: it is drawn, runs until all ranks have ended and the reducers are empty, and is checked. */
+/* One run: it is drawn, runs until all ranks have ended and the reducers are empty, and
+ * is checked. */
 #include "tests/sim/sim.h"
 
 #include <stdarg.h>
@@ -34,7 +35,8 @@ static void birth(struct rank *k)
 		rank_birth(k);
 }
 
-/* All reducers have had all ranks: a rank with the same generation is refused with retry until the run is over. */
+/* All reducers have had all ranks: a rank with the same generation is refused with retry
+ * until the run is over. */
 static bool all_ran(const struct team *t)
 {
 	for (unsigned r = 0; r < t->world; r++)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Sentences in another wording. The simulator is linked with --wrap=rs_fail: every sentence that the cores compose is
- * in capitals here. So a decision that reads a sentence, instead of its cause, fails in the simulator. */
+/* Sentences in another wording. The simulator is linked with --wrap=rs_fail: every
+ * sentence that the cores compose is in capitals here. So a decision that reads a
+ * sentence, instead of its cause, fails in the simulator. */
 #include "common/error.h"
 
 #include <ctype.h>

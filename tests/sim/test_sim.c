@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* run: idle */
-/* Runs the simulator: a number of seeds, or as many as fit into a number of seconds. On a failure it prints the seed
- * and the trace of that run, which the same seed repeats. */
+/* Runs the simulator: a number of seeds, or as many as fit into a number of seconds. On a
+ * failure it prints the seed and the trace of that run, which the same seed repeats. */
 #include "tests/sim/sim.h"
 
 #include "common/error.h"

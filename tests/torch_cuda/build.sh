@@ -1,7 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# build.sh LIBCUDART FOLDER: builds the fake CUDA into FOLDER, as libcudart.so.13, libcuda.so.1 and libnvidia-ml.so.1.
-# LIBCUDART is NVIDIA's libcudart.so.13, of which only the list of names is read: all of them must be there.
+# build.sh LIBCUDART FOLDER: builds the fake CUDA into FOLDER, as libcudart.so.13,
+# libcuda.so.1 and libnvidia-ml.so.1. LIBCUDART is NVIDIA's libcudart.so.13, of which only
+# the list of names is read: all of them must be there.
 set -eu
 names=$1 out=$2
 cd "$(dirname "$0")/../.."

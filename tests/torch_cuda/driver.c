@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The functions of libcuda.so.1 that libreduction and PyTorch call, and a few of NVML. A copy outside of a device's
- * memory is an error. */
+/* The functions of libcuda.so.1 that libreduction and PyTorch call, and a few of NVML. A
+ * copy outside of a device's memory is an error. */
 #include "tests/torch_cuda/fake.h"
 
 #include <dlfcn.h>

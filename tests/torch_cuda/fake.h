@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A CUDA runtime, driver and NVML for PyTorch's CUDA tensors on a machine without a GPU. The memory of a device is
- * memory of the host, at the same address. Every stream is a thread, which does the stream's work in order, with random
- * delays before and within it. Kernels are not run: tests/torch_cuda/kernels.py puts functions in their place.
+/* A CUDA runtime, driver and NVML for PyTorch's CUDA tensors on a machine without a GPU.
+ * The memory of a device is memory of the host, at the same address. Every stream is a
+ * thread, which does the stream's work in order, with random delays before and within it.
+ * Kernels are not run: tests/torch_cuda/kernels.py puts functions in their place.
  *
  * Environment:
  *
@@ -10,8 +11,8 @@
  *   FAKE_SEED      of the delays (1)
  *   FAKE_RETURN    FUNCTION=CODE,...: these functions do nothing and return CODE; see answered()
  *
- * One lock protects everything. A function that waits gives back Python's global interpreter lock, since the streams
- * may need it.
+ * One lock protects everything. A function that waits gives back Python's global
+ * interpreter lock, since the streams may need it.
  */
 #ifndef RS_TESTS_TORCH_CUDA_FAKE_H
 #define RS_TESTS_TORCH_CUDA_FAKE_H

@@ -57,7 +57,8 @@ done()
 dist.destroy_process_group()
 """
 
-# The result of a strided tensor is copied back from memory that nobody refers to any more when the host sees the end.
+# The result of a strided tensor is copied back from memory that nobody refers to any more
+# when the host sees the end.
 REUSE = """
 init()
 dist.barrier()

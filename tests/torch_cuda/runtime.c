@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The functions of libcudart.so.13 that PyTorch calls for tensors, streams, events and copies. Structs of CUDA are
- * written at their offsets, so that nothing of CUDA is needed to build. Arguments that have no effect are left out of
- * the parameters at the end. */
+/* The functions of libcudart.so.13 that PyTorch calls for tensors, streams, events and
+ * copies. Structs of CUDA are written at their offsets, so that nothing of CUDA is needed
+ * to build. Arguments that have no effect are left out of the parameters at the end. */
 #include "tests/torch_cuda/fake.h"
 
 #include <stdio.h>

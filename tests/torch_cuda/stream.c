@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Streams and events. Streams, works that run and events are never freed: a program has few, and ends. */
+/* Streams and events. Streams, works that run and events are never freed: a program has
+ * few, and ends. */
 #include "tests/torch_cuda/fake.h"
 
 #include <stdlib.h>
@@ -161,7 +162,8 @@ int stream_query(void *handle)
 	return idle ? OK : NOT_READY;
 }
 
-/* Appends work, of which `extra` more bytes are staged. What is queued while a stream captures never happens. */
+/* Appends work, of which `extra` more bytes are staged. What is queued while a stream
+ * captures never happens. */
 static void put(void *handle, struct work what, const void *extra)
 {
 	struct stream *s = stream_of(handle);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Scripted clients and engines around one hub, in memory. The messages to a client are recorded as a story, shared
- * memory is the heap, and the test controls the engines. Replaces agentd*.c of the daemon. */
+/* Scripted clients and engines around one hub, in memory. The messages to a client are
+ * recorded as a story, shared memory is the heap, and the test controls the engines.
+ * Replaces agentd*.c of the daemon. */
 #ifndef RS_TESTS_UNIT_FAKE_AGENT_H
 #define RS_TESTS_UNIT_FAKE_AGENT_H
 
@@ -61,8 +62,9 @@ struct fake_agent {
 	bool no_engine;                 /* engine_start fails */
 };
 
-/* job.max_ops is 8, agent.shm_bytes 1 MiB, timeouts.handshake 1 s, timeouts.detect 80 s; kernels are the scalar ones.
- * The engine sums jobs on one node, unless a test sets otherwise. */
+/* job.max_ops is 8, agent.shm_bytes 1 MiB, timeouts.handshake 1 s, timeouts.detect 80 s;
+ * kernels are the scalar ones. The engine sums jobs on one node, unless a test sets
+ * otherwise. */
 void fake_agent_init(struct fake_agent *fa);
 /* Closes all clients without GOODBYE; asserts that nothing is left. */
 void fake_agent_close(struct fake_agent *fa);
@@ -70,7 +72,8 @@ void fake_agent_close(struct fake_agent *fa);
 struct fake_client *fake_connect(struct fake_agent *fa);
 void fake_say(struct fake_agent *fa, struct fake_client *c, union local_message *m);
 void fake_lose(struct fake_client *c);
-/* Delivers messages, makes memory, closes dropped connections and frees engines until nothing is left to do. */
+/* Delivers messages, makes memory, closes dropped connections and frees engines until
+ * nothing is left to do. */
 void fake_settle(struct fake_agent *fa);
 
 /* Sends HELLO of rank `rank` of `world`, with `local` ranks on each node. */
@@ -80,13 +83,14 @@ void fake_hello(struct fake_agent *fa, struct fake_client *c, const char *job, u
 struct fake_engine *fake_job(struct fake_agent *fa, struct fake_client *c[], unsigned world, unsigned local);
 /* Allocates a new shared buffer; returns its id. */
 unsigned fake_alloc(struct fake_agent *fa, struct fake_client *c, uint64_t bytes);
-/* Submits an operation in place at the start of a buffer; dtype, op, root and name are those of s, which may be
- * NULL. */
+/* Submits an operation in place at the start of a buffer; dtype, op, root and name are
+ * those of s, which may be NULL. */
 void fake_submit(struct fake_agent *fa, struct fake_client *c, unsigned buffer, uint64_t count,
 		 const struct local_submit *s);
 void fake_goodbye(struct fake_agent *fa, struct fake_client *c);
 
-/* Runs the i-th operation of an engine chunk by chunk, with no contribution but this node's, until it has completed. */
+/* Runs the i-th operation of an engine chunk by chunk, with no contribution but this
+ * node's, until it has completed. */
 void fake_engine_ready(struct fake_agent *fa, struct fake_engine *en);
 void fake_engine_run(struct fake_agent *fa, struct fake_engine *en, unsigned i);
 /* Ends all operations with this error, then the engine. */

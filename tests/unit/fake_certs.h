@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Certificates for tests of TLS, made in a folder of their own with the tools of deploy/make-certs.sh, some of them
- * with invalid dates and names. */
+/* Certificates for tests of TLS, made in a folder of their own with the tools of
+ * deploy/make-certs.sh, some of them with invalid dates and names. */
 #ifndef RS_TESTS_UNIT_FAKE_CERTS_H
 #define RS_TESTS_UNIT_FAKE_CERTS_H
 

@@ -26,7 +26,8 @@ void guard_init(struct guard *g, const char *secret);
 int guard_may_join(void *ctx, const char *peer, const struct control_hello *hello, struct control_refused *refused);
 int guard_random(void *ctx, void *buf, size_t n, struct rs_err *e);
 
-/* Feeds bytes in pieces until the handshake has a result; *ret_used is the number of bytes it consumed. */
+/* Feeds bytes in pieces until the handshake has a result; *ret_used is the number of
+ * bytes it consumed. */
 enum handshake_step guard_feed(struct handshake *h, const uint8_t *bytes, size_t len, size_t piece,
 			       struct handshake_result *ret, size_t *ret_used);
 

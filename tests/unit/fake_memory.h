@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* An allocator that fails on request. A test uses it by linking with -Wl,--wrap for malloc, calloc, realloc and
- * posix_memalign (tests/module.mk). Any thread. */
+/* An allocator that fails on request. A test uses it by linking with -Wl,--wrap for
+ * malloc, calloc, realloc and posix_memalign (tests/module.mk). Any thread. */
 #ifndef RS_TESTS_UNIT_FAKE_MEMORY_H
 #define RS_TESTS_UNIT_FAKE_MEMORY_H
 
@@ -12,7 +12,8 @@ void memory_fail_at(unsigned n, bool for_good);
 void memory_unlimited(void);
 /* Returns whether an allocation has failed since memory_fail_at. */
 bool memory_failed(void);
-/* Counts one allocation. Returns whether it must fail. For wrappers of further functions. */
+/* Counts one allocation. Returns whether it must fail. For wrappers of further
+ * functions. */
 bool memory_runs_out(void);
 
 #endif

@@ -17,7 +17,8 @@ void ops_submit(struct reducers *f, struct fake_op *o, struct exchange_op op);
 /* Submits a sum. */
 void ops_submit_floats(struct reducers *f, struct fake_op *o, const float *send, float *recv, uint64_t count);
 
-/* Allocates exactly this size, so that the sanitizer sees an access past the end; free() it. */
+/* Allocates exactly this size, so that the sanitizer sees an access past the end; free()
+ * it. */
 float *ops_numbers(size_t n);
 /* Checks that the elements are what fake reducers return. */
 void ops_expect_tripled(const float *x, size_t n);

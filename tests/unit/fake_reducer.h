@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Scripted reducers around one exchange, in memory. Output of the exchange is taken in pieces of any size and
- * decoded; frames of the reducers are encoded and fed in pieces of any size. Replaces engine_uv.c of the library: it
- * connects, moves bytes and closes as the exchange asks. */
+/* Scripted reducers around one exchange, in memory. Output of the exchange is taken in
+ * pieces of any size and decoded; frames of the reducers are encoded and fed in pieces of
+ * any size. Replaces engine_uv.c of the library: it connects, moves bytes and closes as
+ * the exchange asks. */
 #ifndef RS_TESTS_UNIT_FAKE_REDUCER_H
 #define RS_TESTS_UNIT_FAKE_REDUCER_H
 
@@ -65,8 +66,8 @@ struct reducers {
 	char why[CONTROL_MESSAGE];   /* reason of the last loss */
 };
 
-/* Opens the exchange of rank 0 of `world` with this YAML, at time 1000. Reducers send WELCOME, results, and START
- * when all their lanes have joined. */
+/* Opens the exchange of rank 0 of `world` with this YAML, at time 1000. Reducers send
+ * WELCOME, results, and START when all their lanes have joined. */
 void reducers_open(struct reducers *f, const char *yaml, unsigned world, uint32_t connect_ms);
 /* The same, and the rank offers these features. */
 void reducers_open_offering(struct reducers *f, const char *yaml, unsigned world, uint32_t connect_ms,
@@ -77,7 +78,8 @@ void reducers_close(struct reducers *f);
 
 /* Moves bytes until nothing moves any more. */
 void reducers_pump(struct reducers *f);
-/* Moves at most one piece in each direction on a link; returns false if there was nothing to move. */
+/* Moves at most one piece in each direction on a link; returns false if there was nothing
+ * to move. */
 bool reducers_step(struct reducers *f, unsigned link);
 /* Advances the time in the steps that the exchange asks for, and pumps in between. */
 void reducers_advance(struct reducers *f, uint32_t ms);
@@ -89,8 +91,8 @@ void reducers_say_abort(struct reducers *f, unsigned link, int code, const char 
 void reducers_say_lost(struct reducers *f, unsigned link, unsigned rank, const char *message);
 void reducers_say_waiting(struct reducers *f, unsigned link, unsigned joined, unsigned world, const uint32_t *missing,
 			  unsigned n);
-/* Sends LATE: an operation has waited so long for these two ranks, the first with the label "pid 9 on there", or for
- * the first and `more` others. */
+/* Sends LATE: an operation has waited so long for these two ranks, the first with the
+ * label "pid 9 on there", or for the first and `more` others. */
 void reducers_say_late(struct reducers *f, unsigned link, uint64_t seq, uint32_t waited_ms, unsigned a, unsigned b,
 		       unsigned more);
 void reducers_say_refused(struct reducers *f, unsigned link, int code, const char *message, bool retry);
@@ -100,9 +102,9 @@ void reducers_say_view(struct reducers *f, unsigned link, unsigned type, const s
 void reducers_resume(struct reducers *f, unsigned link);
 /* Sends FETCH for the chunk of the n-th DATA or HAVE of a link. */
 void reducers_fetch(struct reducers *f, unsigned link, unsigned n);
-/* Makes the header of the RESULT for the n-th DATA of a link, and its payload: the contribution times three; for a
- * broadcast of another rank the byte chunk + 1; for a HAVE no payload. Returns the length of the payload, which is
- * static. */
+/* Makes the header of the RESULT for the n-th DATA of a link, and its payload: the
+ * contribution times three; for a broadcast of another rank the byte chunk + 1; for a
+ * HAVE no payload. Returns the length of the payload, which is static. */
 uint32_t reducers_result(struct reducers *f, unsigned link, unsigned n, struct frame *h, void **payload);
 void reducers_answer(struct reducers *f, unsigned link);                  /* the oldest without an answer */
 void reducers_cut(struct reducers *f, unsigned link, const char *reason); /* the connection breaks */

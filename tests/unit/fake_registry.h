@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A registry without lanes, and its workers: job "train" of two ranks with two lanes each. */
+/* A registry without lanes, and its workers: job "train" of two ranks with two lanes
+ * each. */
 #ifndef RS_TESTS_UNIT_FAKE_REGISTRY_H
 #define RS_TESTS_UNIT_FAKE_REGISTRY_H
 
@@ -15,7 +16,8 @@ enum {
 	FR_FEATURES = 1 + 2 + 8, /* of the reducer */
 };
 
-/* A registry with a recorder that replaces the lanes and the operating system's memory. */
+/* A registry with a recorder that replaces the lanes and the operating system's
+ * memory. */
 struct fr_world {
 	struct registry *r;
 	unsigned n[REGISTRY_LATE + 1]; /* of each type */

@@ -32,7 +32,8 @@ extern const struct service_peer fservice_here;
 /* Begins a call of it. request NULL: an empty one. */
 struct service_call *fservice_begin(struct fake_service *w, enum service_method m, const ProtobufCMessage *request);
 
-/* What comes next: the end of the call, which is freed; a message, which the caller frees; nothing yet. */
+/* What comes next: the end of the call, which is freed; a message, which the caller
+ * frees; nothing yet. */
 void fservice_expect_end(struct service_call *c, enum rpc_code code, const char *says);
 void *fservice_expect_message(struct service_call *c, const ProtobufCMessageDescriptor *type);
 void fservice_expect_wait(struct service_call *c);

@@ -260,8 +260,8 @@ static int compare_list(const ProtobufCFieldDescriptor *d, const uint8_t *messag
 	return v ? rs_fail(e, RS_EPROTO, "%s has too many elements", d->name) : RS_OK;
 }
 
-/* Checks a message against its fields in the file; want NULL: it has none. Messages within messages are not nested
- * further. */
+/* Checks a message against its fields in the file; want NULL: it has none. Messages
+ * within messages are not nested further. */
 static int compare_message(const ProtobufCMessageDescriptor *d, const ProtobufCMessage *m, const struct ydoc_node *want,
 			   unsigned depth, struct rs_err *e)
 {
@@ -288,7 +288,8 @@ static int compare_message(const ProtobufCMessageDescriptor *d, const ProtobufCM
 	return rc;
 }
 
-/* Checks a message against its fields in the file, and that the fields give the same bytes. */
+/* Checks a message against its fields in the file, and that the fields give the same
+ * bytes. */
 static int check_message(const ProtobufCMessageDescriptor *d, const struct ydoc_node *want, const uint8_t *payload,
 			 size_t len, struct rs_err *e)
 {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reads the files of proto/vectors, and checks the frames in them. Errors are RS_EPROTO with a sentence. */
+/* Reads the files of proto/vectors, and checks the frames in them. Errors are RS_EPROTO
+ * with a sentence. */
 #ifndef RS_TESTS_UNIT_FAKE_VECTORS_H
 #define RS_TESTS_UNIT_FAKE_VECTORS_H
 
@@ -33,7 +34,8 @@ void vectors_open(struct vectors_file *f, const char *name);
 void vectors_close(struct vectors_file *f);
 /* Returns the checksum of a file that proto/vectors/checksums.json has. */
 uint32_t vectors_checksum(const char *name);
-/* Returns whether this byte is a blank or belongs to an explanation, which nothing checks. */
+/* Returns whether this byte is a blank or belongs to an explanation, which nothing
+ * checks. */
 bool vectors_is_comment(const struct vectors_file *f, size_t at);
 /* Checks all entries; *ret_n is their number. */
 int vectors_check(const struct vectors_file *f, const struct vectors_section *sections, unsigned *ret_n,

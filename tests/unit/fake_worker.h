@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Scripted workers around the core of one lane, in memory. It encodes their frames and feeds them in pieces of any
- * size, and takes the frames of the core in pieces of any size and decodes them. It replaces lane_uv.c and the
- * registry: it attaches and flushes sessions, closes them, and frees a stripe's memory with its last session. */
+/* Scripted workers around the core of one lane, in memory. It encodes their frames and
+ * feeds them in pieces of any size, and takes the frames of the core in pieces of any
+ * size and decodes them. It replaces lane_uv.c and the registry: it attaches and flushes
+ * sessions, closes them, and frees a stripe's memory with its last session. */
 #ifndef RS_TESTS_UNIT_FAKE_WORKER_H
 #define RS_TESTS_UNIT_FAKE_WORKER_H
 
@@ -18,7 +19,8 @@ enum {
 	FAKE_GENERATION = 5,
 };
 
-/* ck_assert writes to a file each time it holds, which is too slow for what is checked a million times. */
+/* ck_assert writes to a file each time it holds, which is too slow for what is checked a
+ * million times. */
 #define must(condition) ((condition) ? (void)0 : ck_abort_msg("this does not hold: %s", #condition))
 
 struct fw_buffer {
@@ -64,7 +66,8 @@ struct fw_options {
 
 /* A lane without sessions. */
 void fw_init(struct fw_world *fw, const struct fw_options *opt);
-/* With all ranks attached and, for fw_running, started with `world` processes; START is taken already. */
+/* With all ranks attached and, for fw_running, started with `world` processes; START is
+ * taken already. */
 void fw_attached(struct fw_world *fw, const struct fw_options *opt);
 /* lane_abort() for the job. */
 void fw_abort(struct fw_world *fw, int code, const char *message);
@@ -76,11 +79,13 @@ void fw_close(struct fw_world *fw);
 /* All ranks leave, of a job whose operations are done; then the lane is closed. */
 void fw_say_goodbye(struct fw_world *fw);
 
-/* Sends a frame of rank. Fills in the header fields that every worker sets (generation, length, checksum). */
+/* Sends a frame of rank. Fills in the header fields that every worker sets (generation,
+ * length, checksum). */
 void fw_send(struct fw_world *fw, unsigned rank, struct frame f, const void *payload);
 void fw_send_type(struct fw_world *fw, unsigned rank, unsigned type);
 void fw_send_bytes(struct fw_world *fw, unsigned rank, const void *bytes, size_t len);
-/* fw_data returns the header of a contribution to one chunk; fw_contribute sends it with the oracle's values. */
+/* fw_data returns the header of a contribution to one chunk; fw_contribute sends it with
+ * the oracle's values. */
 struct frame fw_data(const struct fw_world *fw, unsigned op, unsigned dtype, uint64_t seq, uint64_t count,
 		     uint32_t chunk);
 void fw_contribute(struct fw_world *fw, unsigned rank, struct frame f);
@@ -107,14 +112,16 @@ void fw_grant(struct fw_world *fw, unsigned rank, size_t room);
 void fw_close_peer(struct fw_world *fw, unsigned rank);
 void fw_tick(struct fw_world *fw, uint64_t ms);
 
-/* Takes the next complete frame that rank received. The payload is valid until the next flush. Returns false if none.
+/* Takes the next complete frame that rank received. The payload is valid until the next
+ * flush. Returns false if none.
  */
 bool fw_take(struct fw_world *fw, unsigned rank, struct frame *f, const uint8_t **payload);
 /* The next frame is of that type; returns it. */
 struct frame fw_expect(struct fw_world *fw, unsigned rank, unsigned type);
 /* The next frame is ABORT with that code and a sentence that holds all the words. */
 void fw_expect_abort(struct fw_world *fw, unsigned rank, int code, const char *a, const char *b);
-/* The next frame is the RESULT of the contribution f, and its payload what the oracle says. */
+/* The next frame is the RESULT of the contribution f, and its payload what the oracle
+ * says. */
 void fw_expect_result(struct fw_world *fw, unsigned rank, struct frame f, uint64_t processes);
 /* The next frame is a RESULT of it without a payload. */
 void fw_expect_head(struct fw_world *fw, unsigned rank, struct frame f);
@@ -122,7 +129,8 @@ void fw_expect_head(struct fw_world *fw, unsigned rank, struct frame f);
 struct control_view fw_expect_view(struct fw_world *fw, unsigned rank, unsigned type);
 /* Checks that no frame is left. */
 void fw_expect_nothing(struct fw_world *fw, unsigned rank);
-/* Checks that every connected rank received ABORT with both texts and no frame after it, then closes all. */
+/* Checks that every connected rank received ABORT with both texts and no frame after it,
+ * then closes all. */
 void fw_expect_end(struct fw_world *fw, int code, const char *a, const char *b);
 
 /* Returns the number of slots in use. */

@@ -77,7 +77,8 @@ uint16_t kref_store(unsigned dtype, float f)
 		return sign;
 	frexp(f, &exponent);
 	exponent = exponent - 1 < fmt->min_exponent ? fmt->min_exponent : exponent - 1;
-	/* whole units in the last place; a carry into the next binade or to infinity is correct */
+	/* whole units in the last place; a carry into the next binade or to infinity is
+	 * correct */
 	units = nearbyint(ldexp(fabs((double)f), fmt->fraction_bits - exponent));
 	if (exponent > fmt->max_exponent)
 		return sign | infinity;
@@ -251,8 +252,8 @@ unsigned kref_acc_dtype(unsigned dtype)
 	return rs_dtype_is_half(dtype) ? (unsigned)RS_FLOAT32 : dtype;
 }
 
-/* Random bits, every third element a special value; `calm` has small numbers only, so that vectors without any NaN
- * occur too. */
+/* Random bits, every third element a special value; `calm` has small numbers only, so
+ * that vectors without any NaN occur too. */
 static union kref_element random_element(unsigned dtype, uint64_t *seed, bool calm)
 {
 	uint64_t r = kref_random(seed);

@@ -41,7 +41,8 @@ static whole value(unsigned dtype, unsigned op, unsigned rank, uint64_t seq, uin
 
 	if (op == RS_PROD)
 		return fold(dtype, factors[(i + rank + seq) % 4]);
-	/* 2048 + 1 + 1 is 2050 when float16 rounds once and 2048 when it rounds each time; bfloat16 likewise at 256 */
+	/* 2048 + 1 + 1 is 2050 when float16 rounds once and 2048 when it rounds each
+	 * time; bfloat16 likewise at 256 */
 	if (rs_dtype_is_half(dtype) && (i + seq) % 3 == 0)
 		return rank > 0 ? 1 : dtype == RS_FLOAT16 ? 2048 : 256;
 	if (rs_dtype_size(dtype) == 8 && !is_float(dtype))

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The expected result of a reduction, computed without the kernels. The elements are small whole numbers whose sums
- * are exact in the accumulator in every order and must be rounded in a half type: rounding twice gives another result
- * than rounding once. */
+/* The expected result of a reduction, computed without the kernels. The elements are
+ * small whole numbers whose sums are exact in the accumulator in every order and must be
+ * rounded in a half type: rounding twice gives another result than rounding once. */
 #ifndef RS_TESTS_UNIT_ORACLE_H
 #define RS_TESTS_UNIT_ORACLE_H
 
@@ -9,7 +9,8 @@
 
 #include <stdint.h>
 
-/* Element i of a rank's contribution to operation seq, written at element `at` of buf; wide: as float32. */
+/* Element i of a rank's contribution to operation seq, written at element `at` of buf;
+ * wide: as float32. */
 void oracle_fill(void *buf, uint64_t at, unsigned dtype, bool wide, unsigned op, unsigned rank, uint64_t seq,
 		 uint64_t i);
 

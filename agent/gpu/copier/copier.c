@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The copier's thread. It sleeps until an operation is submitted, a fence is passed, results land or the backend is
- * done, and then lets each operation do what it can. */
+/* The copier's thread. It sleeps until an operation is submitted, a fence is passed,
+ * results land or the backend is done, and then lets each operation do what it can. */
 #include "agent/gpu/copier/state.h"
 
 #include <stdlib.h>
@@ -47,8 +47,8 @@ static bool copier_copies(const struct copier *c)
 	return false;
 }
 
-/* Sleeps until there is something to do; with copies that run, for COPIER_LOOK_MS at most, since a device that fails
- * may not say so. With lock held. */
+/* Sleeps until there is something to do; with copies that run, for COPIER_LOOK_MS at
+ * most, since a device that fails may not say so. With lock held. */
 static void copier_sleep(struct copier *c)
 {
 	bool copies = copier_copies(c);
@@ -91,7 +91,8 @@ static void *copier_main(void *arg)
 	return NULL;
 }
 
-/* Sizes the ring: what the backend can have under way, and the pieces that are being copied. */
+/* Sizes the ring: what the backend can have under way, and the pieces that are being
+ * copied. */
 static void copier_set_sizes(struct copier *c)
 {
 	uint64_t chunk = c->backend->chunk_bytes, piece = COPIER_PIECE;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Operations on a device's memory. A copier has one thread, which copies pieces between devices and rings in
- * host memory; the backend runs the operation on the ring meanwhile (`ring` of backend_request). A communicator
- * makes a copier when its first buffer of a device comes. */
+/* Operations on a device's memory. A copier has one thread, which copies pieces between
+ * devices and rings in host memory; the backend runs the operation on the ring meanwhile
+ * (`ring` of backend_request). A communicator makes a copier when its first buffer of a
+ * device comes. */
 #ifndef RS_AGENT_GPU_COPIER_COPIER_H
 #define RS_AGENT_GPU_COPIER_COPIER_H
 
@@ -18,23 +19,26 @@ struct copier_tensor {
 	void *stream;
 };
 
-/* Opens the devices and starts the thread. trace: the file to which copier_free writes when each piece was copied and
- * on the network, borrowed; NULL: nothing is recorded. failed(user): copying has failed, so the job must end with this
- * reason; called on any thread. Errors: RS_EUNSUPPORTED: no device can be used; RS_ENOMEM, RS_EIO. */
+/* Opens the devices and starts the thread. trace: the file to which copier_free writes
+ * when each piece was copied and on the network, borrowed; NULL: nothing is recorded.
+ * failed(user): copying has failed, so the job must end with this reason; called on any
+ * thread. Errors: RS_EUNSUPPORTED: no device can be used; RS_ENOMEM, RS_EIO. */
 int copier_new(struct copier **ret, struct backend *b, unsigned rank, const char *trace,
 	       void (*failed)(void *user, const struct rs_err *why), void *user, struct rs_err *e);
 
-/* Checks a tensor's memory. Any thread. Errors: RS_EINVAL; RS_EIO: the device cannot be used. */
+/* Checks a tensor's memory. Any thread. Errors: RS_EINVAL; RS_EIO: the device cannot be
+ * used. */
 int copier_check(struct copier *c, const struct copier_tensor *t, struct rs_err *e);
 
-/* Starts an operation on n tensors, which stand end to end in its bytes and are together as large as req says. As
- * submit of backend_vtbl; the send and recv of req are not used, and `tensors` is not used after the call. May wait
- * until other operations give their memory back. */
+/* Starts an operation on n tensors, which stand end to end in its bytes and are together
+ * as large as req says. As submit of backend_vtbl; the send and recv of req are not used,
+ * and `tensors` is not used after the call. May wait until other operations give their
+ * memory back. */
 int copier_submit(struct copier *c, struct backend_request *req, const struct copier_tensor *tensors, unsigned n,
 		  struct rs_err *e);
 
-/* Waits until all operations have ended, ends the thread, and frees the copier. After the backend's stop, before its
- * close. */
+/* Waits until all operations have ended, ends the thread, and frees the copier. After the
+ * backend's stop, before its close. */
 void copier_free(struct copier *c);
 
 #endif

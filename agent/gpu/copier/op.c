@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* An operation on a device's memory. The happy path: a stage and a queue are taken, the queue waits for the caller's
- * stream -> the pipeline says which pieces are copied -> fences say which copies are complete -> the backend learns how
- * much is in the ring, and says how much has landed -> the backend is done, the last piece is copied in, and the
- * request is done. Failure modes: a copy cannot be queued or fails: the job is ended with the reason; the backend
- * fails: no further copy starts. The request is done when the backend has ended and no copy runs. */
+/* An operation on a device's memory. The happy path: a stage and a queue are taken, the
+ * queue waits for the caller's stream -> the pipeline says which pieces are copied ->
+ * fences say which copies are complete -> the backend learns how much is in the ring, and
+ * says how much has landed -> the backend is done, the last piece is copied in, and the
+ * request is done. Failure modes: a copy cannot be queued or fails: the job is ended with
+ * the reason; the backend fails: no further copy starts. The request is done when the
+ * backend has ended and no copy runs. */
 #include "agent/gpu/copier/state.h"
 #include "common/assert.h"
 #include "proto/frame.h"
@@ -141,7 +143,8 @@ static void op_note(struct copier_op *op, enum piece_part part, bool end, uint64
 	}
 }
 
-/* Records that the device has done the work of the caller's streams: copies that were queued begin now. */
+/* Records that the device has done the work of the caller's streams: copies that were
+ * queued begin now. */
 static void op_note_marked(struct copier_op *op, unsigned dir)
 {
 	const struct pipeline_side *side = dir == CUDA_OUT ? &op->pipe.out : &op->pipe.in;
@@ -241,7 +244,8 @@ static void op_poll(struct copier_op *op)
 	}
 }
 
-/* Copies bytes [at, at + n) of the operation that belong to one tensor, which starts at byte `first`. */
+/* Copies bytes [at, at + n) of the operation that belong to one tensor, which starts at
+ * byte `first`. */
 static int op_copy_part(struct copier_op *op, unsigned dir, const struct copier_tensor *t, char *place, uint64_t first,
 			uint64_t at, uint64_t n, struct rs_err *e)
 {
@@ -321,7 +325,8 @@ static void op_add_marks(struct copier_op *op)
 		}
 }
 
-/* Returns whether all fences are passed: those of operations that are recorded and fail may not be. */
+/* Returns whether all fences are passed: those of operations that are recorded and fail
+ * may not be. */
 static bool op_quiet(const struct copier_op *op)
 {
 	for (unsigned i = 0; i < op->queues_n; i++)

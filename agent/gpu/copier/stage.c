@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Stages: memory of the backend that devices copy from and to. Pinning takes far longer than an operation, so stages
- * are kept and used again. */
+/* Stages: memory of the backend that devices copy from and to. Pinning takes far longer
+ * than an operation, so stages are kept and used again. */
 #include "agent/gpu/copier/state.h"
 #include "common/assert.h"
 
@@ -40,7 +40,8 @@ static void stage_free(struct copier *c, struct copier_stage *s)
 	free(s);
 }
 
-/* Takes the smallest idle stage that is large enough and not far too large. With lock held. */
+/* Takes the smallest idle stage that is large enough and not far too large. With lock
+ * held. */
 static struct copier_stage *stage_find(struct copier *c, uint64_t bytes)
 {
 	struct copier_stage **best = NULL, *s;
@@ -55,7 +56,8 @@ static struct copier_stage *stage_find(struct copier *c, uint64_t bytes)
 	return s;
 }
 
-/* Frees an idle stage. With lock held, which it releases meanwhile. Returns whether there was one. */
+/* Frees an idle stage. With lock held, which it releases meanwhile. Returns whether there
+ * was one. */
 static bool stage_trim(struct copier *c)
 {
 	struct copier_stage *s = c->idle;
@@ -71,7 +73,8 @@ static bool stage_trim(struct copier *c)
 	return true;
 }
 
-/* Makes a stage; first frees idle ones, then waits for operations to end, if there is no room. With lock held. */
+/* Makes a stage; first frees idle ones, then waits for operations to end, if there is no
+ * room. With lock held. */
 static int stage_make(struct copier *c, uint64_t bytes, int device, struct copier_stage **ret, struct rs_err *e)
 {
 	int rc;

@@ -19,7 +19,8 @@ enum {
 
 #define COPIER_MARK UINT64_MAX
 
-/* Pinned memory of the backend. It stays pinned until the copier is freed or other stages need its room. */
+/* Pinned memory of the backend. It stays pinned until the copier is freed or other stages
+ * need its room. */
 struct copier_stage {
 	struct copier_stage *next; /* idle */
 	char *memory;              /* BACKEND_RING_HEAD bytes, then the ring */
@@ -27,8 +28,9 @@ struct copier_stage {
 	int device;                /* that has pinned it, for all */
 };
 
-/* The copies of one operation on one device. piece[dir][i % CUDA_FENCES] is that behind fence i; COPIER_MARK: the
- * work of the caller's stream. Invariant: seen <= added <= seen + CUDA_FENCES. */
+/* The copies of one operation on one device. piece[dir][i % CUDA_FENCES] is that behind
+ * fence i; COPIER_MARK: the work of the caller's stream. Invariant: seen <= added <= seen
+ * + CUDA_FENCES. */
 struct copier_queue {
 	struct cuda_queue *q; /* NULL: it was not taken */
 	int device;
@@ -36,8 +38,8 @@ struct copier_queue {
 	uint64_t added[2], seen[2];
 };
 
-/* One operation. The copier's thread owns all but what is named below. Invariant: waiting[dir][i % PIPELINE_PLACES] is
- * the number of fences that piece i waits for. */
+/* One operation. The copier's thread owns all but what is named below. Invariant:
+ * waiting[dir][i % PIPELINE_PLACES] is the number of fences that piece i waits for. */
 struct copier_op {
 	struct backend_request ring; /* what the backend runs; first */
 	struct copier *copier;
@@ -93,18 +95,21 @@ static inline void copier_wake(struct copier *c)
 }
 
 /* stage.c */
-/* Takes a stage whose ring has at least `bytes` bytes; waits until operations end if there is no room. */
+/* Takes a stage whose ring has at least `bytes` bytes; waits until operations end if
+ * there is no room. */
 int copier_stage_take(struct copier *c, uint64_t bytes, int device, struct copier_stage **ret, struct rs_err *e);
 void copier_stage_give(struct copier *c, struct copier_stage *stage);
 /* Frees all idle stages. */
 void copier_stages_free(struct copier *c);
 
-/* op.c. Any thread calls copier_op_new and copier_op_free; only the copier's thread copier_op_run. */
+/* op.c. Any thread calls copier_op_new and copier_op_free; only the copier's thread
+ * copier_op_run. */
 int copier_op_new(struct copier *c, struct backend_request *req, const struct copier_tensor *tensors, unsigned n,
 		  struct copier_op **ret, struct rs_err *e);
 /* Gives queues and stage back. */
 void copier_op_free(struct copier_op *op);
-/* Does what can be done now. Returns whether the operation has ended; its request is then done, and it is freed. */
+/* Does what can be done now. Returns whether the operation has ended; its request is then
+ * done, and it is freed. */
 bool copier_op_run(struct copier_op *op);
 
 #endif

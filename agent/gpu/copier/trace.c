@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The record of a copier's operations as a file in Chrome's trace format, which Perfetto opens. A piece is a slice with
- * its parts in it. Slices of one thread must not overlap, so pieces that are in flight together have different
- * threads. */
+/* The record of a copier's operations as a file in Chrome's trace format, which Perfetto
+ * opens. A piece is a slice with its parts in it. Slices of one thread must not overlap,
+ * so pieces that are in flight together have different threads. */
 #include "agent/gpu/copier/trace.h"
 
 #include <errno.h>

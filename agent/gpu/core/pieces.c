@@ -104,7 +104,8 @@ static int order_spans(const void *a, const void *b)
 	return compare(x->begin, y->begin);
 }
 
-/* Stores the times in which at least one piece is on the network, in their order. Returns their number. */
+/* Stores the times in which at least one piece is on the network, in their order. Returns
+ * their number. */
 static size_t network_times(const struct pieces *p, struct piece_span *to)
 {
 	size_t n = 0, last = 0;
@@ -122,8 +123,8 @@ static size_t network_times(const struct pieces *p, struct piece_span *to)
 	return n ? last + 1 : 0;
 }
 
-/* Returns how much of a span is in n times. *from: the first one that may matter; spans come in the order of their
- * begin. */
+/* Returns how much of a span is in n times. *from: the first one that may matter; spans
+ * come in the order of their begin. */
 static uint64_t covered(const struct piece_span *s, const struct piece_span *times, size_t n, size_t *from)
 {
 	uint64_t sum = 0;

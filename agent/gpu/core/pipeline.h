@@ -1,13 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The pieces of one operation on a device's memory, without I/O: which piece is copied out next, how much has been
- * copied out, which piece is copied in next, and when the operation ends.
+/* The pieces of one operation on a device's memory, without I/O: which piece is copied
+ * out next, how much has been copied out, which piece is copied in next, and when the
+ * operation ends.
  *
- * The operation's bytes pass through a ring in host memory. Piece i has its place at i % places of the ring. The happy
- * path of a piece: its place is free -> it is copied out of the device -> all pieces before it are there too, so it is
- * announced, and may be sent -> its result lands in the same place -> it is copied into the device -> its place is
- * free. A rank that only receives announces free places; a rank that only sends has free places when results have
- * landed. Failure modes: a copy fails or the operation fails: no further copy starts, and the operation ends when those
- * that were started are complete. */
+ * The operation's bytes pass through a ring in host memory. Piece i has its place at i %
+ * places of the ring. The happy path of a piece: its place is free -> it is copied out of
+ * the device -> all pieces before it are there too, so it is announced, and may be sent
+ * -> its result lands in the same place -> it is copied into the device -> its place is
+ * free. A rank that only receives announces free places; a rank that only sends has free
+ * places when results have landed. Failure modes: a copy fails or the operation fails: no
+ * further copy starts, and the operation ends when those that were started are
+ * complete. */
 #ifndef RS_AGENT_GPU_CORE_PIPELINE_H
 #define RS_AGENT_GPU_CORE_PIPELINE_H
 
@@ -21,16 +24,17 @@ enum {
 
 enum pipeline_direction { PIPELINE_OUT, PIPELINE_IN };
 
-/* Copies of one direction. Pieces [0, complete) are complete, those in [complete, started) that are set in `early` are
- * too. Invariant: complete <= started. */
+/* Copies of one direction. Pieces [0, complete) are complete, those in [complete,
+ * started) that are set in `early` are too. Invariant: complete <= started. */
 struct pipeline_side {
 	uint64_t started, complete; /* pieces */
 	unsigned running;           /* copies that are started and not complete, <= PIPELINE_DEPTH */
 	bool early[PIPELINE_PLACES];
 };
 
-/* One operation. Invariants: out.started <= in.complete + places, so no place is overwritten before it is free;
- * in.started <= landed pieces; announced and landed only grow, landed <= announced. */
+/* One operation. Invariants: out.started <= in.complete + places, so no place is
+ * overwritten before it is free; in.started <= landed pieces; announced and landed only
+ * grow, landed <= announced. */
 struct pipeline {
 	uint64_t bytes, piece;
 	uint64_t pieces, places; /* of the operation, of the ring */
@@ -57,8 +61,9 @@ struct pipeline_step {
 	uint64_t at, bytes, offset;
 };
 
-/* Starts an operation of `bytes` > 0. `piece`: bytes of all pieces but the last; `ring`: whole pieces, at most
- * PIPELINE_PLACES, or at least `bytes`. sends: this rank's bytes are needed; receives: the result is. */
+/* Starts an operation of `bytes` > 0. `piece`: bytes of all pieces but the last; `ring`:
+ * whole pieces, at most PIPELINE_PLACES, or at least `bytes`. sends: this rank's bytes
+ * are needed; receives: the result is. */
 void pipeline_init(struct pipeline *p, uint64_t bytes, uint64_t piece, uint64_t ring, bool sends, bool receives);
 
 /* Returns the number of pieces that are whole in the first `bytes` bytes. */
@@ -70,8 +75,8 @@ struct pipeline_step pipeline_next(struct pipeline *p);
 void pipeline_copied(struct pipeline *p, enum pipeline_direction direction, uint64_t piece);
 /* The results of the first `bytes` bytes are in the ring. */
 void pipeline_landed(struct pipeline *p, uint64_t bytes);
-/* A copy has failed or cannot be started, or the caller gives up: nothing is started any more. A copy that was started
- * must still complete. */
+/* A copy has failed or cannot be started, or the caller gives up: nothing is started any
+ * more. A copy that was started must still complete. */
 void pipeline_fail(struct pipeline *p);
 /* The backend does not use the ring any more. ok: all results are in the ring. */
 void pipeline_end(struct pipeline *p, bool ok);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The part of CUDA's driver API that is used here, so that nothing of CUDA is needed to build. The names are those
- * that libcuda.so.1 exports. With RS_CUDA_H defined, cuda.h has declared the types
- * (tests/e2e/gpu/test_device_python.py compares). */
+/* The part of CUDA's driver API that is used here, so that nothing of CUDA is needed to
+ * build. The names are those that libcuda.so.1 exports. With RS_CUDA_H defined, cuda.h
+ * has declared the types (tests/e2e/gpu/test_device_python.py compares). */
 #ifndef RS_AGENT_GPU_CUDA_ABI_H
 #define RS_AGENT_GPU_CUDA_ABI_H
 

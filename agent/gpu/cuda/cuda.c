@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The driver, its devices, and memory. The library stays loaded: the program may use it too. */
+/* The driver, its devices, and memory. The library stays loaded: the program may use it
+ * too. */
 #include "agent/gpu/cuda/state.h"
 
 #include <dlfcn.h>

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Queues of copies. The happy path of a fence: an event behind the copies -> the stream of notices waits for it ->
- * cuda_on_fence runs on a thread of the driver, counts it, and wakes the owner. Failure modes: a call fails (its caller
- * gets the error); a copy or the whole context fails: the driver then does not call cuda_on_fence, and cuda_poll finds
+/* Queues of copies. The happy path of a fence: an event behind the copies -> the stream
+ * of notices waits for it -> cuda_on_fence runs on a thread of the driver, counts it, and
+ * wakes the owner. Failure modes: a call fails (its caller gets the error); a copy or the
+ * whole context fails: the driver then does not call cuda_on_fence, and cuda_poll finds
  * the error at the event. */
 #include "agent/gpu/cuda/state.h"
 

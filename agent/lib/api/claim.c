@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The places in jobs that this process has. Without this list a rank that opens twice would wait for itself: reducers
- * and agents let a rank retry while its last connection may be about to end. */
+/* The places in jobs that this process has. Without this list a rank that opens twice
+ * would wait for itself: reducers and agents let a rank retry while its last connection
+ * may be about to end. */
 #include "agent/lib/api/comm.h"
 
 #include <string.h>
 #include <unistd.h>
 #include <xxhash.h>
 
-/* The only variable state of the library that no communicator owns: communicators of one process know each other only
- * through it. After a fork() the child has the parent's entries, whose pid is not its own. */
+/* The only variable state of the library that no communicator owns: communicators of one
+ * process know each other only through it. After a fork() the child has the parent's
+ * entries, whose pid is not its own. */
 static struct {
 	pthread_once_t once;
 	pthread_mutex_t lock;

@@ -13,7 +13,8 @@
 #include <stdbool.h>
 #include <sys/types.h>
 
-/* An open communicator. Invariant: once broken is set, err says why and does not change. */
+/* An open communicator. Invariant: once broken is set, err says why and does not
+ * change. */
 struct reduction_comm {
 	struct backend *backend;
 	struct node_agent *node; /* the node agent that this process runs; NULL: none */
@@ -41,10 +42,12 @@ struct reduction_comm *comm_new(struct rs_err *e);
 /* Frees a communicator whose backend is closed or was never opened. */
 void comm_delete(struct reduction_comm *c);
 
-/* Breaks the communicator: every further operation fails with err. Has no effect if it is broken already. */
+/* Breaks the communicator: every further operation fails with err. Has no effect if it is
+ * broken already. */
 void comm_break(struct reduction_comm *c, const struct rs_err *err);
 
-/* Ends the job on all ranks: breaks the communicator and aborts the backend, once. reason: "" is none. */
+/* Ends the job on all ranks: breaks the communicator and aborts the backend, once.
+ * reason: "" is none. */
 void comm_abort(struct reduction_comm *c, const char *reason);
 /* Returns whether comm_abort was called. */
 bool comm_aborted(struct reduction_comm *c);
@@ -52,8 +55,9 @@ bool comm_aborted(struct reduction_comm *c);
 /* Returns RS_OK, or the error that broke the communicator. */
 int comm_check(struct reduction_comm *c, struct rs_err *e);
 
-/* Checks the memory of a request that is on a GPU; makes the copier at the first one. Errors: RS_EINVAL,
- * RS_EUNSUPPORTED, RS_EIO, RS_ENOMEM; none of them breaks the communicator. */
+/* Checks the memory of a request that is on a GPU; makes the copier at the first one.
+ * Errors: RS_EINVAL, RS_EUNSUPPORTED, RS_EIO, RS_ENOMEM; none of them breaks the
+ * communicator. */
 int comm_check_device(struct reduction_comm *c, const struct backend_request *req, struct rs_err *e);
 /* Describes a request's memory for the copier. */
 struct copier_tensor comm_tensor(const struct backend_request *req);
@@ -63,21 +67,25 @@ int comm_submit_tensors(struct reduction_comm *c, struct backend_request *req, c
 /* Ends all copies, between the backend's stop and its close. */
 void comm_stop_copies(struct reduction_comm *c);
 
-/* Submits an operation to the backend unless the communicator is broken. With `order` held. After an error the
- * operation is not started, and unless the error is RS_EINVAL the communicator is broken. */
+/* Submits an operation to the backend unless the communicator is broken. With `order`
+ * held. After an error the operation is not started, and unless the error is RS_EINVAL
+ * the communicator is broken. */
 int comm_submit(struct reduction_comm *c, struct backend_request *req, struct rs_err *e);
 
-/* Converts a backend's error for the waiter of a failed operation, and breaks the communicator. RS_ETIMEOUT becomes
- * RS_EPEER, since it would mean "not done" to the waiter. */
+/* Converts a backend's error for the waiter of a failed operation, and breaks the
+ * communicator. RS_ETIMEOUT becomes RS_EPEER, since it would mean "not done" to the
+ * waiter. */
 void comm_failed(struct reduction_comm *c, const struct rs_err *err, struct rs_err *ret);
 
-/* RS_EINVAL if this is not the process that has opened the communicator, but a child of a fork(): its threads and
- * connections belong to the parent. */
+/* RS_EINVAL if this is not the process that has opened the communicator, but a child of a
+ * fork(): its threads and connections belong to the parent. */
 int comm_check_process(pid_t opened_by, struct rs_err *e);
 
-/* claim.c: which places in jobs this process has, so that opening one twice fails at once. Any thread. */
+/* claim.c: which places in jobs this process has, so that opening one twice fails at
+ * once. Any thread. */
 
-/* Claims rank and job for the communicator. RS_EREFUSED: another communicator of this process has them and works. */
+/* Claims rank and job for the communicator. RS_EREFUSED: another communicator of this
+ * process has them and works. */
 int comm_claim(struct reduction_comm *c, const struct backend_options *opt, struct rs_err *e);
 /* Gives the claim up, if there is one. */
 void comm_unclaim(struct reduction_comm *c);
@@ -85,11 +93,13 @@ void comm_unclaim(struct reduction_comm *c);
 /* RS_EINVAL: an argument of this name is NULL. */
 int comm_null(const char *argument, struct rs_err *e);
 
-/* Checks struct_size of a caller's struct, whose header may be older than the library: at least `least` bytes, that of
- * the first version, and at most `most`. init: the macro that sets it. */
+/* Checks struct_size of a caller's struct, whose header may be older than the library: at
+ * least `least` bytes, that of the first version, and at most `most`. init: the macro
+ * that sets it. */
 int comm_check_size(size_t size, size_t least, size_t most, const char *init, struct rs_err *e);
 
-/* Stores the error for the caller (code 0: success) and returns its code. err may be NULL. */
+/* Stores the error for the caller (code 0: success) and returns its code. err may be
+ * NULL. */
 int comm_result(reduction_error *err, const struct rs_err *e);
 
 #endif

@@ -6,8 +6,9 @@
 #include <endian.h>
 #include <string.h>
 
-/* The tensors of one shared operation. Invariant: of.tensors and of.count are the number and total elements of the
- * chain, and of.priority is the highest that one of them gives. */
+/* The tensors of one shared operation. Invariant: of.tensors and of.count are the number
+ * and total elements of the chain, and of.priority is the highest that one of them
+ * gives. */
 struct share {
 	struct reduction_request *last; /* chained by next, the last one first */
 	struct operation of;
@@ -39,7 +40,8 @@ static void group_share_add(struct share *s, struct reduction_request *req)
 		s->of.priority = of->priority;
 }
 
-/* Returns the tensors that share an operation with `first`, including it, up to the first one that does not fit. */
+/* Returns the tensors that share an operation with `first`, including it, up to the first
+ * one that does not fit. */
 static struct share group_collect(struct reduction_request *first)
 {
 	const struct operation *a = &first->base.of;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Stages: the memory of operations that tensors of a group share. A communicator has a few, which it uses again. */
+/* Stages: the memory of operations that tensors of a group share. A communicator has a
+ * few, which it uses again. */
 #ifndef RS_AGENT_LIB_API_GROUP_STAGE_H
 #define RS_AGENT_LIB_API_GROUP_STAGE_H
 
@@ -8,17 +9,17 @@
 #include <pthread.h>
 
 enum {
-	/* Most bytes of a shared operation; also the same on all ranks. Large enough that the fixed cost of an
-	 * operation is negligible, and small enough that the first bytes are sent while the next operation is being
-	 * copied in. */
+	/* Most bytes of a shared operation; also the same on all ranks. Large enough that
+	 * the fixed cost of an operation is negligible, and small enough that the first
+	 * bytes are sent while the next operation is being copied in. */
 	GROUP_OP_MAX = 1 << 20,
 	GROUP_STAGES = 4, /* shared operations in flight; the next one waits until the first is done */
 };
 
 struct reduction_request;
 
-/* The memory of one shared operation, and the operation in it. Invariant: it is idle, or `last` is not NULL until
- * done. */
+/* The memory of one shared operation, and the operation in it. Invariant: it is idle, or
+ * `last` is not NULL until done. */
 struct group_stage {
 	struct backend_request base;
 	struct group_stage *next;       /* of idle stages */
@@ -41,8 +42,9 @@ void group_stages_free(struct group_stages *s, struct backend *b);
 /* Destroys what group_stages_init has made. */
 void group_stages_close(struct group_stages *s);
 
-/* Takes an idle stage or a new one, or waits for the next one that becomes idle. One thread at a time. Errors: those of
- * the backend, if there is no memory for the first stage. */
+/* Takes an idle stage or a new one, or waits for the next one that becomes idle. One
+ * thread at a time. Errors: those of the backend, if there is no memory for the first
+ * stage. */
 int group_stages_take(struct group_stages *s, struct backend *b, struct group_stage **ret, struct rs_err *e);
 /* Gives a stage back. Any thread. */
 void group_stages_give(struct group_stages *s, struct group_stage *stage);

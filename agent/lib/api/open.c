@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Opening a communicator. Every setting comes from the caller, else from the environment, else from the configuration
- * file, else from what a managed job says about itself (config/cluster.h), else it is the default. Then the backend
- * meets the other ranks. */
+/* Opening a communicator. Every setting comes from the caller, else from the environment,
+ * else from the configuration file, else from what a managed job says about itself
+ * (config/cluster.h), else it is the default. Then the backend meets the other ranks. */
 #include "agent/lib/client/open.h"
 #include "agent/lib/api/comm.h"
 #include "agent/lib/direct/direct.h"
@@ -20,14 +20,14 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Ranks that contradict each other start at about the same time. Local rank 0 serves the others for so long, so that
- * they read the reason, and not a timeout. */
+/* Ranks that contradict each other start at about the same time. Local rank 0 serves the
+ * others for so long, so that they read the reason, and not a timeout. */
 enum { LINGER_S = 1 };
 
 enum { OPTIONS_SIZE_0_1 = offsetof(reduction_options, connect_timeout_ms) + sizeof(int) };
 
-/* The caller's options, completed. Strings belong to the caller, the environment or cfg. Invariant: after open_resolve
- * all members of `to` are set. */
+/* The caller's options, completed. Strings belong to the caller, the environment or cfg.
+ * Invariant: after open_resolve all members of `to` are set. */
 struct opening {
 	reduction_options opt;
 	struct rs_launch launch;
@@ -133,7 +133,8 @@ static bool open_launcher_agrees(const struct opening *o)
 	       (l->world_size < 0 || (unsigned)l->world_size == o->to.world_size);
 }
 
-/* Finds the number of the job's processes on this node and the index of this one; -1: unknown. */
+/* Finds the number of the job's processes on this node and the index of this one; -1:
+ * unknown. */
 static int open_find_local(const struct opening *o, int64_t *ret_rank, int64_t *ret_size, struct rs_err *e)
 {
 	int64_t world = o->to.world_size;
@@ -186,8 +187,9 @@ static int open_resolve_local(struct opening *o, struct rs_err *e)
 	return RS_OK;
 }
 
-/* Returns whether some nodes have several of the job's processes and every rank knows which. All ranks must come to
- * the same result. A rank's number alone does not say its node, because mpirun may place ranks on the nodes in turn. */
+/* Returns whether some nodes have several of the job's processes and every rank knows
+ * which. All ranks must come to the same result. A rank's number alone does not say its
+ * node, because mpirun may place ranks on the nodes in turn. */
 static int open_shares_nodes(const struct opening *o, bool *ret, struct rs_err *e)
 {
 	const struct rs_launch *l = &o->launch;
@@ -215,8 +217,8 @@ static reduction_mode open_mode(const char *name)
 	return REDUCTION_MODE_DEFAULT;
 }
 
-/* Checks a mode and a socket (NULL: none) that one place gives; what: their names there. The name of a mode is no path:
- * whoever writes it as one wants that mode. */
+/* Checks a mode and a socket (NULL: none) that one place gives; what: their names there.
+ * The name of a mode is no path: whoever writes it as one wants that mode. */
 static int open_check_mode(reduction_mode mode, const char *socket, const char *const what[2], int code,
 			   struct rs_err *e)
 {
@@ -230,8 +232,8 @@ static int open_check_mode(reduction_mode mode, const char *socket, const char *
 	return RS_OK;
 }
 
-/* Takes what the options leave open from the environment: the socket (NULL: none), and the mode if it is
- * REDUCTION_MODE_DEFAULT. */
+/* Takes what the options leave open from the environment: the socket (NULL: none), and
+ * the mode if it is REDUCTION_MODE_DEFAULT. */
 static int open_mode_variables(reduction_mode *mode, const char **ret_socket, struct rs_err *e)
 {
 	static const char *const variables[] = {"REDUCTION_MODE", "REDUCTION_AGENT"};
@@ -260,7 +262,8 @@ static int open_find_mode(const reduction_options *opt, reduction_mode *ret_mode
 			       REDUCTION_MODE_DIRECT);
 	if (open_check_mode(mode, socket, members, RS_EINVAL, e))
 		return e->code;
-	/* NODE and DIRECT use no socket; one in the environment is not this program's mistake */
+	/* NODE and DIRECT use no socket; one in the environment is not this program's
+	 * mistake */
 	if (!socket && mode != REDUCTION_MODE_NODE && mode != REDUCTION_MODE_DIRECT &&
 	    open_mode_variables(&mode, &socket, e))
 		return e->code;
@@ -359,8 +362,8 @@ static int open_load_config(const struct opening *o, struct rs_config *ret, stru
 	return rc;
 }
 
-/* Finds rank, world size and configuration. A managed job gives each worker a place, but a launcher inside knows it
- * better. */
+/* Finds rank, world size and configuration. A managed job gives each worker a place, but
+ * a launcher inside knows it better. */
 static int open_resolve_place(struct opening *o, struct rs_err *e)
 {
 	int rc = rs_launch_detect(&o->launch, NULL, NULL, e);
@@ -423,7 +426,8 @@ static int open_resolve(struct opening *o, const reduction_options *opt, struct 
 	return rc;
 }
 
-/* Starts the node agent in local rank 0's process, before that connects as a client like the others. */
+/* Starts the node agent in local rank 0's process, before that connects as a client like
+ * the others. */
 static int open_serve_node(struct reduction_comm *c, const struct opening *o, struct rs_err *e)
 {
 	const struct node_agent_place place = open_node_place(o);

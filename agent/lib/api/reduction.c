@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The C API over a backend: checks arguments, owns requests, waits. The happy path: an operation is submitted, the
- * backend calls api_request_done on its thread, the waiter finds REQUEST_DONE and frees the request. Failure modes:
- * invalid arguments (nothing starts); an error of the backend, which breaks the communicator. */
+/* The C API over a backend: checks arguments, owns requests, waits. The happy path: an
+ * operation is submitted, the backend calls api_request_done on its thread, the waiter
+ * finds REQUEST_DONE and frees the request. Failure modes: invalid arguments (nothing
+ * starts); an error of the backend, which breaks the communicator. */
 #include "agent/lib/api/comm.h"
 #include "agent/lib/api/group.h"
 #include "common/dtype.h"
@@ -20,7 +21,8 @@ _Static_assert((int)REDUCTION_BFLOAT16 == (int)RS_BFLOAT16 && (int)REDUCTION_FLO
 _Static_assert((int)REDUCTION_SUM == (int)RS_SUM && (int)REDUCTION_AVG == (int)RS_AVG, "the operations are the same");
 
 enum {
-	/* After reduction_abort the node agent ends when it has passed the reason on: longest time that this may take.
+	/* After reduction_abort the node agent ends when it has passed the reason on:
+	 * longest time that this may take.
 	 */
 	ABORT_DRAIN_MS = 2000,
 };
@@ -132,7 +134,8 @@ int reduction_test(reduction_request *req, int *done, reduction_error *err)
 	return *done ? api_request_end(req, err) : api_success(err);
 }
 
-/* Describes an operation. A number that is too large becomes the largest one: no dtype or op, the highest priority. */
+/* Describes an operation. A number that is too large becomes the largest one: no dtype or
+ * op, the highest priority. */
 static struct operation api_operation(size_t count, unsigned dtype, unsigned op, int priority, const char *name)
 {
 	return (struct operation){
@@ -260,7 +263,8 @@ static int api_request(struct backend_request *ret, const reduction_tensor *t, s
 	return RS_OK;
 }
 
-/* Converts the i-th tensor to a request. The size of the struct depends on the header of the caller. */
+/* Converts the i-th tensor to a request. The size of the struct depends on the header of
+ * the caller. */
 static int api_read_tensor(struct backend_request *r, struct reduction_comm *c, const reduction_tensor *tensors,
 			   size_t i, struct rs_err *e)
 {
@@ -311,7 +315,8 @@ static int api_broadcast_tensor(struct backend_request *r, struct reduction_comm
 	return RS_OK;
 }
 
-/* Makes a request for each tensor, chained by `follows`. After an error there are none. */
+/* Makes a request for each tensor, chained by `follows`. After an error there are
+ * none. */
 static int api_make_group(struct reduction_comm *c, const reduction_tensor *tensors, size_t n,
 			  struct reduction_request **ret, struct rs_err *e)
 {

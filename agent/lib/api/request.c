@@ -136,7 +136,8 @@ void request_complete(struct reduction_request *req, const struct rs_err *err)
 	req->err.code = RS_OK;
 	if (err)
 		req->err = *err;
-	/* after this exchange the waiter may free req; waking an address on which no thread sleeps is harmless */
+	/* after this exchange the waiter may free req; waking an address on which no
+	 * thread sleeps is harmless */
 	if (atomic_exchange(&req->state, REQUEST_DONE) == REQUEST_WAITED)
 		request_futex(&req->state, FUTEX_WAKE, 1, NULL);
 }
@@ -159,7 +160,8 @@ bool request_is_done(struct reduction_request *req)
 	return request_done(req);
 }
 
-/* Runs the backend until the request is done. Returns false if that is not possible or takes too long. */
+/* Runs the backend until the request is done. Returns false if that is not possible or
+ * takes too long. */
 static bool request_run_backend(struct request_pool *pool, const struct reduction_request *req,
 				const struct timespec *until)
 {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A backend runs the operations of a communicator: in an engine of this process (direct.c), or by handing them to the
- * node's agent (client/). api/ checks arguments and owns requests; a backend runs them. */
+/* A backend runs the operations of a communicator: in an engine of this process
+ * (direct.c), or by handing them to the node's agent (client/). api/ checks arguments and
+ * owns requests; a backend runs them. */
 #ifndef RS_AGENT_LIB_BACKEND_BACKEND_H
 #define RS_AGENT_LIB_BACKEND_BACKEND_H
 
@@ -37,20 +38,24 @@ struct backend_request {
 	void *recv;
 	struct operation of; /* equal on all ranks, or the operation fails; the backend sets its seq */
 	const char *name;    /* name in messages, or NULL; valid only during the call of submit */
-	/* For copier/. 0: host memory; else 1 + the device whose memory send and recv are, and the stream of the caller
-	 * on which they are used. submit takes host memory only. */
+	/* For copier/. 0: host memory; else 1 + the device whose memory send and recv
+	 * are, and the stream of the caller on which they are used. submit takes host
+	 * memory only. */
 	unsigned device;
 	void *stream;
-	/* Bytes of the ring at send and recv, which are the same place; 0: it is not a ring. The ring is memory of
-	 * alloc, BACKEND_RING_HEAD bytes behind its start. It has all bytes of the operation, or at least
-	 * backend.ring_bytes in whole chunks; byte i is at i % ring. Nothing of it is written yet: `filled` says how
-	 * much is. */
+	/* Bytes of the ring at send and recv, which are the same place; 0: it is not a
+	 * ring. The ring is memory of alloc, BACKEND_RING_HEAD bytes behind its start. It
+	 * has all bytes of the operation, or at least backend.ring_bytes in whole chunks;
+	 * byte i is at i % ring. Nothing of it is written yet: `filled` says how much
+	 * is. */
 	uint64_t ring;
-	/* With a ring: the first `bytes` bytes of the result are in it, or, of a root, their places are free. Called
-	 * with growing numbers before done(), which covers the rest. Rules as for done(). */
+	/* With a ring: the first `bytes` bytes of the result are in it, or, of a root,
+	 * their places are free. Called with growing numbers before done(), which covers
+	 * the rest. Rules as for done(). */
 	void (*landed)(struct backend_request *req, uint64_t bytes);
-	/* Called exactly once for each submitted request, on any thread; err is NULL on success. The backend does not
-	 * use the request afterwards. Must not block and must not call the backend. */
+	/* Called exactly once for each submitted request, on any thread; err is NULL on
+	 * success. The backend does not use the request afterwards. Must not block and
+	 * must not call the backend. */
 	void (*done)(struct backend_request *req, const struct rs_err *err);
 	void *impl; /* used by the backend */
 };
@@ -59,35 +64,39 @@ struct backend;
 
 /* The functions of a backend. */
 struct backend_vtbl {
-	/* Starts an operation. The order of calls is the order of operations; callers serialize them. May wait while
-	 * job.max_ops operations are in flight; abort ends that. After an error the operation is not started and done()
-	 * is not called. Any thread. */
+	/* Starts an operation. The order of calls is the order of operations; callers
+	 * serialize them. May wait while job.max_ops operations are in flight; abort ends
+	 * that. After an error the operation is not started and done() is not called. Any
+	 * thread. */
 	int (*submit)(struct backend *b, struct backend_request *req, struct rs_err *e);
-	/* The first `bytes` bytes of a request with a ring have been written and may be sent, and their results may
-	 * land. More than before, and not more than fit the ring behind what is free. One thread for each request, not
-	 * after done(). */
+	/* The first `bytes` bytes of a request with a ring have been written and may be
+	 * sent, and their results may land. More than before, and not more than fit the
+	 * ring behind what is free. One thread for each request, not after done(). */
 	void (*filled)(struct backend *b, struct backend_request *req, uint64_t bytes);
-	/* Optional. Runs the backend on the calling thread until done(of) or `until` (CLOCK_MONOTONIC, NULL: no limit).
-	 * done(of) becomes true when some request's done() is called. `soon`: that is expected within microseconds.
-	 * Returns done(of); also false if the backend cannot run here: the caller then sleeps. Any thread, also after
-	 * stop, but not in done(). */
+	/* Optional. Runs the backend on the calling thread until done(of) or `until`
+	 * (CLOCK_MONOTONIC, NULL: no limit). done(of) becomes true when some request's
+	 * done() is called. `soon`: that is expected within microseconds. Returns
+	 * done(of); also false if the backend cannot run here: the caller then sleeps.
+	 * Any thread, also after stop, but not in done(). */
 	bool (*wait)(struct backend *b, bool (*done)(const void *of), const void *of, bool soon,
 		     const struct timespec *until);
 	int (*alloc)(struct backend *b, size_t bytes, void **ret, struct rs_err *e);
 	void (*free)(struct backend *b, void *buf);
 	/* Does not touch struct_size. */
 	int (*stats)(struct backend *b, reduction_stats *ret, struct rs_err *e);
-	/* Ends the job on all ranks for this reason, which every rank reads. Pending requests end with it, and later
-	 * calls fail. Does not block. Any thread, also while others are in submit or wait. */
+	/* Ends the job on all ranks for this reason, which every rank reads. Pending
+	 * requests end with it, and later calls fail. Does not block. Any thread, also
+	 * while others are in submit or wait. */
 	void (*abort)(struct backend *b, const struct rs_err *why);
-	/* Leaves the job in good order and calls done(RS_ECLOSED) for pending requests. Only wait, free and close may
-	 * follow. */
+	/* Leaves the job in good order and calls done(RS_ECLOSED) for pending requests.
+	 * Only wait, free and close may follow. */
 	void (*stop)(struct backend *b);
 	/* Frees b. No thread may be in wait. */
 	void (*close)(struct backend *b);
 };
 
-/* Base of each backend's own struct; its first member. Invariant: nothing of it changes after open. */
+/* Base of each backend's own struct; its first member. Invariant: nothing of it changes
+ * after open. */
 struct backend {
 	const struct backend_vtbl *v;
 	unsigned priorities; /* number of priorities */

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The backend. The happy path of an operation: its memory is found or a stage is taken, it gets an entry among the
- * pending operations, SUBMIT, FILLED as more input is copied in; the reader (reader.c) copies out what has landed,
- * receives DONE, copies the rest out of the stage and calls done(). Failure modes: the agent cannot provide memory
- * (submit returns the error); the agent ends the job (ABORT) or exits (its end of the socket closes): the reader fails
- * all pending operations with that reason, and every later call gets it, too. */
+/* The backend. The happy path of an operation: its memory is found or a stage is taken,
+ * it gets an entry among the pending operations, SUBMIT, FILLED as more input is copied
+ * in; the reader (reader.c) copies out what has landed, receives DONE, copies the rest
+ * out of the stage and calls done(). Failure modes: the agent cannot provide memory
+ * (submit returns the error); the agent ends the job (ABORT) or exits (its end of the
+ * socket closes): the reader fails all pending operations with that reason, and every
+ * later call gets it, too. */
 #include "agent/lib/client/client.h"
 #include "agent/lib/client/open.h"
 
@@ -21,7 +23,8 @@ static struct client *client_from(struct backend *b)
 	return (struct client *)b;
 }
 
-/* Returns the bytes of the ring for an operation: whole chunks if it is smaller than the operation. */
+/* Returns the bytes of the ring for an operation: whole chunks if it is smaller than the
+ * operation. */
 static size_t client_ring_bytes(const struct client *c, size_t bytes)
 {
 	size_t ring = (c->ring_bytes + c->chunk_bytes - 1) / c->chunk_bytes * c->chunk_bytes;
@@ -38,9 +41,9 @@ static void client_set_offsets(struct local_submit *s, const struct client_buffe
 	s->recv_offset = (uint64_t)((const char *)to - recv->map);
 }
 
-/* Chooses the memory of an operation. Both buffers are shared: nothing is copied. Only recv is shared: the input is
- * copied to recv, where the result will overwrite it. Otherwise a stage receives the result, and the input too unless
- * send is shared. */
+/* Chooses the memory of an operation. Both buffers are shared: nothing is copied. Only
+ * recv is shared: the input is copied to recv, where the result will overwrite it.
+ * Otherwise a stage receives the result, and the input too unless send is shared. */
 static int client_plan_memory(struct client *c, const struct backend_request *req, struct client_op *op,
 			      struct local_submit *s, struct rs_err *e)
 {
@@ -202,8 +205,8 @@ static void client_delete(struct client *c)
 	free(c);
 }
 
-/* Sends ABORT. The agent then ends the connection, when it does not use the memory of pending operations any more, and
- * the reader fails these. */
+/* Sends ABORT. The agent then ends the connection, when it does not use the memory of
+ * pending operations any more, and the reader fails these. */
 static void client_abort(struct backend *b, const struct rs_err *why)
 {
 	struct client *c = client_from(b);

@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* libreduction's side of the local protocol: a backend whose operations the node's agent runs.
+/* libreduction's side of the local protocol: a backend whose operations the node's agent
+ * runs.
  *
- * Memory of client_alloc is shared with the agent and is used as it is. An operation on other memory goes through a
- * stage, a recycled shared buffer. A small operation is copied in as a whole by the thread that submits it, and copied
- * out by the reader: the thread that reads the agent's messages, which is either a thread that waits for its operation
- * or the library's own. For a large operation the stage holds a ring: the submitting thread fills it and returns; the
- * reader copies out what has landed and then copies in what there is room for. */
+ * Memory of client_alloc is shared with the agent and is used as it is. An operation on
+ * other memory goes through a stage, a recycled shared buffer. A small operation is
+ * copied in as a whole by the thread that submits it, and copied out by the reader: the
+ * thread that reads the agent's messages, which is either a thread that waits for its
+ * operation or the library's own. For a large operation the stage holds a ring: the
+ * submitting thread fills it and returns; the reader copies out what has landed and then
+ * copies in what there is room for. */
 #ifndef RS_AGENT_LIB_CLIENT_CLIENT_H
 #define RS_AGENT_LIB_CLIENT_CLIENT_H
 
@@ -26,7 +29,8 @@ enum {
 	CLIENT_LEAVE_MS = 1000,       /* longest time that a client that leaves waits for the agent */
 };
 
-/* Memory shared with the agent. Invariant: map has `bytes` bytes, and the agent knows it as id. */
+/* Memory shared with the agent. Invariant: map has `bytes` bytes, and the agent knows it
+ * as id. */
 struct client_buffer {
 	struct client_buffer *next; /* of idle stages */
 	char *map;
@@ -34,8 +38,8 @@ struct client_buffer {
 	uint32_t id;
 };
 
-/* A submitted operation. req NULL: the entry is free. Invariant: copied <= filled <= bytes, and filled - copied <= ring
- * while input is copied in. */
+/* A submitted operation. req NULL: the entry is free. Invariant: copied <= filled <=
+ * bytes, and filled - copied <= ring while input is copied in. */
 struct client_op {
 	struct backend_request *req;
 	struct client_buffer *stage; /* NULL: the agent writes the result to the caller's shared memory */
@@ -48,8 +52,9 @@ struct client_op {
 	_Atomic uint64_t *counter;   /* elements that have landed, which the agent counts; NULL: it does not */
 };
 
-/* One connection to the agent. Invariants: at most one thread is the reader; once broken is set, err stays; stage_bytes
- * is the sum of all stages, idle or in use; an operation ends when the agent does not use its memory any more. */
+/* One connection to the agent. Invariants: at most one thread is the reader; once broken
+ * is set, err stays; stage_bytes is the sum of all stages, idle or in use; an operation
+ * ends when the agent does not use its memory any more. */
 struct client {
 	struct backend base;
 	struct rs_config *cfg;
@@ -75,7 +80,8 @@ struct client {
 	bool broken; /* err says why and stays; the reader has failed every operation, or will */
 	struct rs_err err;
 
-	/* Operations [oldest, next_seq) are at ops[seq % ops_n]; some of them may be done already. */
+	/* Operations [oldest, next_seq) are at ops[seq % ops_n]; some of them may be done
+	 * already. */
 	struct client_op *ops;
 	unsigned ops_n;
 	uint64_t oldest, next_seq, ops_done;
@@ -96,15 +102,17 @@ struct client {
 };
 
 /* join.c */
-/* Connects and joins the job; returns when all ranks have met. On success *ret_fd and *ret (the agent's WELCOME) are
- * set. */
+/* Connects and joins the job; returns when all ranks have met. On success *ret_fd and
+ * *ret (the agent's WELCOME) are set. */
 int client_join(const struct backend_options *opt, int *ret_fd, struct local_welcome *ret, struct rs_err *e);
 /* Sends a message; waits while the socket is full. Returns 0 or an errno. */
 int client_send(int fd, const union local_message *m);
-/* Sends a message without waiting, also if the socket is full; it may then be lost all the same. */
+/* Sends a message without waiting, also if the socket is full; it may then be lost all
+ * the same. */
 void client_send_now(int fd, const union local_message *m);
-/* Receives a message. *ret_fd is the descriptor that came with it, or -1. Replies to PINGs itself. Returns
- * CLIENT_NOTHING if there is none, RS_EPEER if the agent is lost. */
+/* Receives a message. *ret_fd is the descriptor that came with it, or -1. Replies to
+ * PINGs itself. Returns CLIENT_NOTHING if there is none, RS_EPEER if the agent is
+ * lost. */
 enum { CLIENT_NOTHING = 1 };
 int client_take(int fd, const char *path, union local_message *ret, int *ret_fd, struct rs_err *e);
 /* Converts the sentence of a REFUSED, ABORT, ALLOCED or DONE message to an error. */
@@ -115,21 +123,23 @@ int client_alloc(struct client *c, size_t bytes, void **ret, struct rs_err *e);
 void client_free(struct client *c, void *buf);
 /* Returns the shared buffer that contains [p, p + bytes); NULL: none. With lock held. */
 const struct client_buffer *client_find(const struct client *c, const void *p, size_t bytes);
-/* Takes a stage of at least `bytes` bytes; waits until other operations end if there is no room. */
+/* Takes a stage of at least `bytes` bytes; waits until other operations end if there is
+ * no room. */
 int client_stage_take(struct client *c, size_t bytes, struct client_buffer **ret, struct rs_err *e);
 /* Returns a stage. With lock held. */
 void client_stage_give(struct client *c, struct client_buffer *stage);
-/* Takes the caller's memory of an operation away from the agent, which may be stopped in the middle of it: replaces
- * shared pages by copies. Without lock held. */
+/* Takes the caller's memory of an operation away from the agent, which may be stopped in
+ * the middle of it: replaces shared pages by copies. Without lock held. */
 void client_memory_detach(struct client *c, const struct backend_request *req, size_t bytes);
 void client_memory_close(struct client *c);
 
 /* reader.c */
-/* Starts the library's thread, which reads while no other thread does. Errors: RS_EIO, RS_ENOMEM; client_reader_close
- * must be called then, too. */
+/* Starts the library's thread, which reads while no other thread does. Errors: RS_EIO,
+ * RS_ENOMEM; client_reader_close must be called then, too. */
 int client_reader_start(struct client *c, uint32_t detect_ms, struct rs_err *e);
-/* This process has sent ABORT or GOODBYE, its last message. The reader fails the pending operations when the agent
- * closes the connection, which says that it does not use their memory any more, or CLIENT_LEAVE_MS later. */
+/* This process has sent ABORT or GOODBYE, its last message. The reader fails the pending
+ * operations when the agent closes the connection, which says that it does not use their
+ * memory any more, or CLIENT_LEAVE_MS later. */
 void client_reader_leave(struct client *c);
 /* Releases the reader's resources; the thread has ended or was never started. */
 void client_reader_close(struct client *c);
@@ -142,7 +152,8 @@ bool client_wait(struct backend *b, bool (*done)(const void *of), const void *of
 bool client_in_pieces(size_t bytes);
 /* Returns the bytes before the ring in the stage of an operation. */
 size_t client_stage_head(size_t bytes);
-/* Copies the next piece in, as far as the ring has room. Returns its bytes. Only the thread that fills. */
+/* Copies the next piece in, as far as the ring has room. Returns its bytes. Only the
+ * thread that fills. */
 size_t client_fill_piece(struct client_op *op);
 /* As filled in backend_vtbl. */
 void client_filled(struct backend *b, struct backend_request *req, uint64_t bytes);
@@ -150,14 +161,16 @@ void client_filled(struct backend *b, struct backend_request *req, uint64_t byte
 void client_fill(struct client *c, uint64_t seq);
 /* The reader: an operation has ended (DONE). Errors: RS_EPROTO. */
 int client_op_done(struct client *c, const struct local_done *m, struct rs_err *e);
-/* The reader, after each message: copies out what has landed. LANDED only triggers this, and the agent may leave it out
- * if other messages are unread. */
+/* The reader, after each message: copies out what has landed. LANDED only triggers this,
+ * and the agent may leave it out if other messages are unread. */
 void client_read_counters(struct client *c);
-/* The reader's last call: fails all pending operations. detach: the agent may still use their memory. */
+/* The reader's last call: fails all pending operations. detach: the agent may still use
+ * their memory. */
 void client_fail_pending(struct client *c, const struct rs_err *why, bool detach);
 
 /* ask.c */
-/* Sends a request and waits for the reply of that type. *ret_fd is owned by the caller. */
+/* Sends a request and waits for the reply of that type. *ret_fd is owned by the
+ * caller. */
 int client_ask(struct client *c, const union local_message *m, enum local_type type, union local_message *ret,
 	       int *ret_fd, struct rs_err *e);
 

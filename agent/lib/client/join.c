@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Joining the job through the agent. The happy path: connect -> HELLO -> WELCOME -> READY. Failure modes: no agent
- * listens yet, or it refuses for a reason that may pass (tried again until the connect timeout); it refuses for good;
- * the job ends before it starts (ABORT, which names the missing ranks); the agent exits or does not answer. */
+/* Joining the job through the agent. The happy path: connect -> HELLO -> WELCOME ->
+ * READY. Failure modes: no agent listens yet, or it refuses for a reason that may pass
+ * (tried again until the connect timeout); it refuses for good; the job ends before it
+ * starts (ABORT, which names the missing ranks); the agent exits or does not answer. */
 #include "agent/lib/client/client.h"
 #include "agent/lib/client/open.h"
 
@@ -116,8 +117,8 @@ static int join_receive_message(int fd, const char *path, union local_message *r
 	return RS_OK;
 }
 
-/* Replies to a PING. Does not wait: if the socket is full of this side's messages, those show as well that it is
- * alive. */
+/* Replies to a PING. Does not wait: if the socket is full of this side's messages, those
+ * show as well that it is alive. */
 static void join_answer_ping(int fd, const union local_message *m, int *passed)
 {
 	union local_message pong;
@@ -140,8 +141,8 @@ int client_take(int fd, const char *path, union local_message *ret, int *ret_fd,
 	return rc;
 }
 
-/* Returns whether an abstract socket belongs to another user: any process may take an abstract name, so only root and
- * the own user are trusted. */
+/* Returns whether an abstract socket belongs to another user: any process may take an
+ * abstract name, so only root and the own user are trusted. */
 static bool join_is_other_user(int fd, const char *path)
 {
 	struct ucred cred;
@@ -169,7 +170,8 @@ bool client_agent_listens(const char *path)
 	return listens;
 }
 
-/* Tries to connect once. Returns RS_OK, 1 if another attempt may succeed, or an error; e is set unless RS_OK. */
+/* Tries to connect once. Returns RS_OK, 1 if another attempt may succeed, or an error; e
+ * is set unless RS_OK. */
 static int join_connect(const char *path, int *ret, struct rs_err *e)
 {
 	struct sockaddr_un addr;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Memory shared with the agent: buffers of client_alloc, and stages for operations on other memory. */
+/* Memory shared with the agent: buffers of client_alloc, and stages for operations on
+ * other memory. */
 #include "agent/lib/client/client.h"
 
 #include <stdlib.h>
@@ -17,7 +18,8 @@ static int memory_map_reply(const struct local_alloced *a, int fd, struct client
 		return client_failure(e, a->code, a->message);
 	if (fd < 0)
 		return rs_fail(e, RS_EPROTO, "the agent sent no descriptor for shared memory");
-	/* the pages exist; mapping them all now keeps page faults out of the operations */
+	/* the pages exist; mapping them all now keeps page faults out of the
+	 * operations */
 	map = mmap(NULL, a->bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd, 0);
 	if (map == MAP_FAILED)
 		return rs_fail(e, RS_ENOMEM, "cannot map %llu bytes of the agent's shared memory",
@@ -165,8 +167,9 @@ static struct client_buffer *memory_pop_idle(struct client *c, unsigned cls)
 	return b;
 }
 
-/* Returns idle stages to the agent until `room` more bytes are within the limit, the largest first. Called with lock
- * held; releases it meanwhile. Returns whether there was one. */
+/* Returns idle stages to the agent until `room` more bytes are within the limit, the
+ * largest first. Called with lock held; releases it meanwhile. Returns whether there was
+ * one. */
 static bool memory_trim(struct client *c, size_t room)
 {
 	struct client_buffer *b;
@@ -216,7 +219,8 @@ int client_stage_take(struct client *c, size_t bytes, struct client_buffer **ret
 			rc = memory_stage_new(c, size, &b, e);
 			if (!rc)
 				break;
-			/* the agent's memory is used up: first free idle stages, then wait for operations to end */
+			/* the agent's memory is used up: first free idle stages, then
+			 * wait for operations to end */
 			if (rc != RS_EREFUSED && rc != RS_ENOMEM)
 				break;
 			if (memory_trim(c, c->stage_limit))
@@ -244,7 +248,8 @@ void client_stage_give(struct client *c, struct client_buffer *stage)
 	c->stages_busy--;
 }
 
-/* Replaces pages by copies of themselves, which no other process maps. Pages that do not fit into memory stay. */
+/* Replaces pages by copies of themselves, which no other process maps. Pages that do not
+ * fit into memory stay. */
 static void memory_detach_pages(char *at, char *end)
 {
 	while (at < end) {
@@ -290,8 +295,8 @@ void client_memory_close(struct client *c)
 {
 	struct client_buffer *b;
 
-	/* they belong to the caller, who may still read what it did not free: as with the direct backend they stay
-	 * mapped */
+	/* they belong to the caller, who may still read what it did not free: as with the
+	 * direct backend they stay mapped */
 	for (unsigned i = 0; i < c->shared_n; i++)
 		free(c->shared[i]);
 	free(c->shared);

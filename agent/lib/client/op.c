@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A pending operation, from its first piece to its end: copying input in, copying results out, DONE. */
+/* A pending operation, from its first piece to its end: copying input in, copying results
+ * out, DONE. */
 #include "agent/lib/client/client.h"
 #include "common/assert.h"
 
 #include <stdatomic.h>
 #include <string.h>
 
-/* Returns whether an operation is copied in pieces. For a small one the messages and wake-ups would take longer than
- * they save. */
+/* Returns whether an operation is copied in pieces. For a small one the messages and
+ * wake-ups would take longer than they save. */
 bool client_in_pieces(size_t bytes)
 {
 	return bytes >= CLIENT_PIECES_MIN * (size_t)CLIENT_PIECE;
@@ -18,7 +19,8 @@ size_t client_stage_head(size_t bytes)
 	return client_in_pieces(bytes) ? CLIENT_STAGE_HEAD : 0;
 }
 
-/* Copies the next piece in, as far as the ring has room. Returns its bytes. Only the thread that fills. */
+/* Copies the next piece in, as far as the ring has room. Returns its bytes. Only the
+ * thread that fills. */
 size_t client_fill_piece(struct client_op *op)
 {
 	size_t room = atomic_load_explicit(&op->copied, memory_order_acquire) + op->ring - op->filled;
@@ -52,7 +54,8 @@ void client_fill(struct client *c, uint64_t seq)
 			client_send(c->fd, &m); /* if it fails, the reader fails this operation with all others */
 		}
 		pthread_mutex_lock(&c->lock);
-		/* the reader may have made room meanwhile and left the rest to this thread */
+		/* the reader may have made room meanwhile and left the rest to this
+		 * thread */
 		more = !c->broken && op->filled < op->bytes && op->filled < op->copied + op->ring;
 		if (!more) {
 			op->filling = false;
@@ -98,7 +101,8 @@ static struct client_op *client_find_op(struct client *c, uint64_t seq)
 	return known ? op : NULL;
 }
 
-/* The reader: copies out the first `bytes` bytes of the result, as far as they were not copied out before. */
+/* The reader: copies out the first `bytes` bytes of the result, as far as they were not
+ * copied out before. */
 static void client_copy_out(struct client_op *op, size_t bytes)
 {
 	const char *from = op->stage->map + client_stage_head(op->bytes);
@@ -116,7 +120,8 @@ static void client_copy_out(struct client_op *op, size_t bytes)
 	atomic_store_explicit(&op->copied, copied, memory_order_release);
 }
 
-/* The reader: copies out what has landed and, unless another thread does it, copies in what there is room for. */
+/* The reader: copies out what has landed and, unless another thread does it, copies in
+ * what there is room for. */
 static void client_read_counter(struct client *c, uint64_t seq)
 {
 	struct client_op *op = &c->ops[seq % c->ops_n];

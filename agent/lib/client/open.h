@@ -10,8 +10,8 @@
 /* Returns whether an agent listens at a path. */
 bool client_agent_listens(const char *path);
 
-/* Connects to the agent at opt->agent_path. Returns when all ranks have met, or with an error. On an error opt->cfg
- * still belongs to the caller. */
+/* Connects to the agent at opt->agent_path. Returns when all ranks have met, or with an
+ * error. On an error opt->cfg still belongs to the caller. */
 int client_open(struct backend **ret, const struct backend_options *opt, struct rs_err *e);
 
 #endif

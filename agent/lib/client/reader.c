@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reading the agent's messages. The thread that holds read_lock is the reader. The happy path of a small operation: the
- * thread that waits for it hides the socket from the library's own thread, reads DONE itself, and finds its operation
- * done. The library's thread reads while no other thread waits, and whenever it has slept so long that a PING may be
- * waiting for its PONG. Failure modes: another thread is the reader (a thread that waits sleeps until its request is
- * done); the agent ends the job, is lost, or is silent for too long: the reader then fails all pending operations, and
- * nothing is read any more. */
+/* Reading the agent's messages. The thread that holds read_lock is the reader. The happy
+ * path of a small operation: the thread that waits for it hides the socket from the
+ * library's own thread, reads DONE itself, and finds its operation done. The library's
+ * thread reads while no other thread waits, and whenever it has slept so long that a PING
+ * may be waiting for its PONG. Failure modes: another thread is the reader (a thread that
+ * waits sleeps until its request is done); the agent ends the job, is lost, or is silent
+ * for too long: the reader then fails all pending operations, and nothing is read any
+ * more. */
 #include "agent/lib/client/client.h"
 #include "common/assert.h"
 
@@ -79,8 +81,8 @@ void client_reader_leave(struct client *c)
 	engine_poll_interrupt(&c->poll);
 }
 
-/* Returns the shorter of a timeout in milliseconds (-1: no limit) and the time until this process stops waiting for the
- * agent that it leaves. */
+/* Returns the shorter of a timeout in milliseconds (-1: no limit) and the time until this
+ * process stops waiting for the agent that it leaves. */
 static int reader_sleep_ms(const struct client *c, int timeout_ms)
 {
 	uint64_t by = atomic_load(&c->leave_by_ns), now = by ? reader_now_ns() : 0;
@@ -89,7 +91,8 @@ static int reader_sleep_ms(const struct client *c, int timeout_ms)
 	return by && (timeout_ms < 0 || left_ms < timeout_ms) ? left_ms : timeout_ms;
 }
 
-/* Ends the reading if the agent has not closed the connection in time. With read_lock held. */
+/* Ends the reading if the agent has not closed the connection in time. With read_lock
+ * held. */
 static void reader_stop_leaving(struct client *c)
 {
 	uint64_t by = atomic_load(&c->leave_by_ns);
@@ -101,7 +104,8 @@ static void reader_stop_leaving(struct client *c)
 	reader_end(c, &e, true);
 }
 
-/* Reads one message, or finds the connection ended. Returns false if there is none now. With read_lock held. */
+/* Reads one message, or finds the connection ended. Returns false if there is none now.
+ * With read_lock held. */
 static bool reader_read_one(struct client *c)
 {
 	union local_message m;
@@ -121,7 +125,8 @@ static bool reader_read_one(struct client *c)
 	return true;
 }
 
-/* Counts one more interval of silence. If this process was stopped itself, that counts as one interval at most. */
+/* Counts one more interval of silence. If this process was stopped itself, that counts as
+ * one interval at most. */
 static void reader_count_silence(struct client *c)
 {
 	struct rs_err e;
@@ -134,8 +139,8 @@ static void reader_count_silence(struct client *c)
 	reader_end(c, &e, true);
 }
 
-/* Reads pending messages on the library's thread, which has slept for slept_ns, even if another thread waits. Returns
- * whether to continue. */
+/* Reads pending messages on the library's thread, which has slept for slept_ns, even if
+ * another thread waits. Returns whether to continue. */
 static bool reader_read_pending(struct client *c, uint64_t slept_ns)
 {
 	struct epoll_event ev[ENGINE_POLL_EVENTS];

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The direct backend: the engine runs in this process. The happy path: open waits until the engine is ready; operations
- * go to the engine, which runs on the threads that wait for them; stop ends it. Failure modes are the engine's: open,
- * every pending operation, and every later submit get the same error. */
+/* The direct backend: the engine runs in this process. The happy path: open waits until
+ * the engine is ready; operations go to the engine, which runs on the threads that wait
+ * for them; stop ends it. Failure modes are the engine's: open, every pending operation,
+ * and every later submit get the same error. */
 #include "agent/lib/direct/direct.h"
 #include "agent/worker/core/nonfinite.h"
 #include "agent/worker/engine/engine.h"
@@ -23,15 +24,16 @@ enum {
 
 enum direct_state { DIRECT_OPENING, DIRECT_READY, DIRECT_FAILED };
 
-/* Memory of direct_alloc, in pages of its own: what the program has not freed outlives the backend, and is unmapped by
- * reduction_buffer_unmap(). */
+/* Memory of direct_alloc, in pages of its own: what the program has not freed outlives
+ * the backend, and is unmapped by reduction_buffer_unmap(). */
 struct direct_buffer {
 	struct direct_buffer *next;
 	void *map;
 	size_t bytes;
 };
 
-/* The backend. Invariants: in_flight <= cfg->job.max_ops; DIRECT_FAILED stays, and err says why. */
+/* The backend. Invariants: in_flight <= cfg->job.max_ops; DIRECT_FAILED stays, and err
+ * says why. */
 struct direct {
 	struct backend base;
 	struct rs_config *cfg; /* owned after open has succeeded */
@@ -86,7 +88,8 @@ static void direct_on_failed(void *user, const struct rs_err *err)
 	direct_set_state(user, DIRECT_FAILED, err);
 }
 
-/* Waits until job.max_ops allows another operation. Returns NULL if there is no memory, or if the job ends meanwhile.
+/* Waits until job.max_ops allows another operation. Returns NULL if there is no memory,
+ * or if the job ends meanwhile.
  */
 static struct direct_op *direct_op_new(struct direct *d, struct rs_err *e)
 {

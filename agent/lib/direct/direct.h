@@ -5,8 +5,8 @@
 
 #include "agent/lib/backend/backend.h"
 
-/* Opens a direct backend. Returns when all ranks have met, or with an error. On an error opt->cfg still belongs to the
- * caller. */
+/* Opens a direct backend. Returns when all ranks have met, or with an error. On an error
+ * opt->cfg still belongs to the caller. */
 int direct_open(struct backend **ret, const struct backend_options *opt, struct rs_err *e);
 
 #endif

@@ -8,14 +8,16 @@
  *     reduction_all_reduce(comm, x, x, n, REDUCTION_FLOAT32, REDUCTION_SUM, &err);
  *     reduction_close(comm, &err);
  *
- * Threads: any thread may use a communicator. Ranks are matched by the order in which operations are started, so all
- * ranks must start the same operations in the same order; otherwise every rank gets an error that names the rank that
- * differs. Threads that start operations on one communicator must therefore agree on an order. One thread waits for a
- * request. Fork: in the child after fork() every call on a communicator or request returns REDUCTION_EINVAL. Errors:
- * every call returns 0 or a negative reduction_status and, if `err` is not NULL, stores a sentence in err->message. An
- * argument that must not be NULL and is NULL is REDUCTION_EINVAL; the sentence names it. After an error other than
- * REDUCTION_EINVAL, or REDUCTION_ETIMEOUT of wait, the communicator is broken: every further operation returns the same
- * error until it is closed. */
+ * Threads: any thread may use a communicator. Ranks are matched by the order in which
+ * operations are started, so all ranks must start the same operations in the same order;
+ * otherwise every rank gets an error that names the rank that differs. Threads that start
+ * operations on one communicator must therefore agree on an order. One thread waits for a
+ * request. Fork: in the child after fork() every call on a communicator or request
+ * returns REDUCTION_EINVAL. Errors: every call returns 0 or a negative reduction_status
+ * and, if `err` is not NULL, stores a sentence in err->message. An argument that must not
+ * be NULL and is NULL is REDUCTION_EINVAL; the sentence names it. After an error other
+ * than REDUCTION_EINVAL, or REDUCTION_ETIMEOUT of wait, the communicator is broken: every
+ * further operation returns the same error until it is closed. */
 #ifndef REDUCTION_H
 #define REDUCTION_H
 
@@ -99,9 +101,10 @@ typedef enum reduction_mode {
 	REDUCTION_MODE_DIRECT = 3 /* by itself */
 } reduction_mode;
 
-/* How to open a communicator. Initialize it with REDUCTION_OPTIONS_INIT. A member that stays -1 or NULL is taken from
- * the environment (first from the REDUCTION_ variable named below, then from the launcher's), then from the
- * configuration file, then it is the default. */
+/* How to open a communicator. Initialize it with REDUCTION_OPTIONS_INIT. A member that
+ * stays -1 or NULL is taken from the environment (first from the REDUCTION_ variable
+ * named below, then from the launcher's), then from the configuration file, then it is
+ * the default. */
 typedef struct reduction_options {
 	size_t struct_size;  /* set by REDUCTION_OPTIONS_INIT; lets later versions add fields */
 	const char *config;  /* YAML file; REDUCTION_CONFIG; default: built-in defaults (one reducer on loopback) */
@@ -133,50 +136,59 @@ typedef struct reduction_options {
 		    NULL                                                                                               \
 	}
 
-/* Returns the version of the running library, for example "0.1.0", which may differ from the header's. */
+/* Returns the version of the running library, for example "0.1.0", which may differ from
+ * the header's. */
 REDUCTION_API const char *reduction_version(void);
 
 /* Returns the text for a reduction_status, in static storage. */
 REDUCTION_API const char *reduction_status_text(int status);
 
-/* Opens a communicator. Returns when all ranks of the job have met on all reducers, or after the connect timeout with
- * an error that names the missing ranks. The caller owns *ret: reduction_close(). */
+/* Opens a communicator. Returns when all ranks of the job have met on all reducers, or
+ * after the connect timeout with an error that names the missing ranks. The caller owns
+ * *ret: reduction_close(). */
 REDUCTION_API int reduction_open(reduction_comm **ret, const reduction_options *opt, reduction_error *err);
 
-/* Leaves the job in good order and frees the communicator, also a broken one. Pending operations fail with
- * REDUCTION_ECLOSED, on all ranks; their requests must still be waited for, before or after this call, and their
- * buffers are neither read nor written any more when it returns. If this process serves its node, the call waits until
- * the node's other ranks have closed, for at most timeouts.drain; after reduction_abort() it does not. Errors: comm is
- * NULL. */
+/* Leaves the job in good order and frees the communicator, also a broken one. Pending
+ * operations fail with REDUCTION_ECLOSED, on all ranks; their requests must still be
+ * waited for, before or after this call, and their buffers are neither read nor written
+ * any more when it returns. If this process serves its node, the call waits until the
+ * node's other ranks have closed, for at most timeouts.drain; after reduction_abort() it
+ * does not. Errors: comm is NULL. */
 REDUCTION_API int reduction_close(reduction_comm *comm, reduction_error *err);
 
-/* Ends the job on all ranks, as ncclCommAbort() does. Pending and later operations of this process fail with
- * REDUCTION_EABORTED and a sentence that names this rank and the reason. The other ranks get the same error when the
- * news reaches them, within milliseconds on a network that works. Requests must still be waited for; then the caller
- * closes the communicator. `reason` may be NULL; it is cut if the sentence is longer than 507 bytes.
+/* Ends the job on all ranks, as ncclCommAbort() does. Pending and later operations of
+ * this process fail with REDUCTION_EABORTED and a sentence that names this rank and the
+ * reason. The other ranks get the same error when the news reaches them, within
+ * milliseconds on a network that works. Requests must still be waited for; then the
+ * caller closes the communicator. `reason` may be NULL; it is cut if the sentence is
+ * longer than 507 bytes.
  *
- * Any thread may call it at any time between reduction_open() and reduction_close(), also while other threads start
- * operations or wait for them; not a signal handler. It waits neither for them nor for the network. A pending operation
- * fails at once, or, if a part of its buffer is being sent to a reducer that does not read, or if the agent does not
- * answer, after at most a second. Its buffer is then neither read nor written any more. A second call has no effect. If
- * the communicator is broken already, the error that broke it stays, and other ranks that do not have it get
- * REDUCTION_EABORTED. A communicator that is being opened cannot be aborted, since the caller does not have it yet:
+ * Any thread may call it at any time between reduction_open() and reduction_close(), also
+ * while other threads start operations or wait for them; not a signal handler. It waits
+ * neither for them nor for the network. A pending operation fails at once, or, if a part
+ * of its buffer is being sent to a reducer that does not read, or if the agent does not
+ * answer, after at most a second. Its buffer is then neither read nor written any more. A
+ * second call has no effect. If the communicator is broken already, the error that broke
+ * it stays, and other ranks that do not have it get REDUCTION_EABORTED. A communicator
+ * that is being opened cannot be aborted, since the caller does not have it yet:
  * reduction_options.connect_timeout_ms limits that time. Errors: comm is NULL. */
 REDUCTION_API int reduction_abort(reduction_comm *comm, const char *reason, reduction_error *err);
 
 /* These three return -1 if comm is NULL. */
 REDUCTION_API int reduction_rank(const reduction_comm *comm);
 REDUCTION_API int reduction_world_size(const reduction_comm *comm);
-/* Returns the number of priorities, at least 1: sharding.priorities of the file, or of the agent's file if there is an
- * agent. */
+/* Returns the number of priorities, at least 1: sharding.priorities of the file, or of
+ * the agent's file if there is an agent. */
 REDUCTION_API int reduction_priorities(const reduction_comm *comm);
 
-/* Starts an all-reduce: recv[i] = op over all ranks of send[i], for i < count. send may equal recv; any other overlap
- * is invalid. Both buffers must stay valid, and send unchanged, until the request is done. They may be NULL if count is
- * 0; that synchronizes the ranks. `name` (may be NULL) must be equal on all ranks and appears in messages. On success
- * *ret must be passed to reduction_wait().
- * Operations may complete in another order than they were started: an operation with a higher priority overtakes
- * others, see reduction_tensor.priority. Here the priority is REDUCTION_PRIORITY_AUTO. */
+/* Starts an all-reduce: recv[i] = op over all ranks of send[i], for i < count. send may
+ * equal recv; any other overlap is invalid. Both buffers must stay valid, and send
+ * unchanged, until the request is done. They may be NULL if count is 0; that synchronizes
+ * the ranks. `name` (may be NULL) must be equal on all ranks and appears in messages. On
+ * success *ret must be passed to reduction_wait().
+ * Operations may complete in another order than they were started: an operation with a
+ * higher priority overtakes others, see reduction_tensor.priority. Here the priority is
+ * REDUCTION_PRIORITY_AUTO. */
 REDUCTION_API int reduction_all_reduce_async(reduction_comm *comm, const void *send, void *recv, size_t count,
 					     reduction_dtype dtype, reduction_op op, const char *name,
 					     reduction_request **ret, reduction_error *err);
@@ -185,12 +197,12 @@ REDUCTION_API int reduction_all_reduce_async(reduction_comm *comm, const void *s
 REDUCTION_API int reduction_broadcast_async(reduction_comm *comm, void *buf, size_t count, reduction_dtype dtype,
 					    int root, const char *name, reduction_request **ret, reduction_error *err);
 
-/* Waits for at most timeout_ms milliseconds (negative: no limit). REDUCTION_ETIMEOUT: not done, the request stays
- * valid. Any other return value: done, the request is freed. */
+/* Waits for at most timeout_ms milliseconds (negative: no limit). REDUCTION_ETIMEOUT: not
+ * done, the request stays valid. Any other return value: done, the request is freed. */
 REDUCTION_API int reduction_wait(reduction_request *req, int timeout_ms, reduction_error *err);
 
-/* Tests a request without waiting. Done: sets *done = 1, returns the request's result and frees the request. Otherwise
- * sets *done = 0 and returns 0. */
+/* Tests a request without waiting. Done: sets *done = 1, returns the request's result and
+ * frees the request. Otherwise sets *done = 0 and returns 0. */
 REDUCTION_API int reduction_test(reduction_request *req, int *done, reduction_error *err);
 
 /* The same operations without a name; each call waits until its operation is done. */
@@ -200,13 +212,15 @@ REDUCTION_API int reduction_broadcast(reduction_comm *comm, void *buf, size_t co
 				      reduction_error *err);
 REDUCTION_API int reduction_barrier(reduction_comm *comm, reduction_error *err);
 
-/* The priority follows from the size: highest for an operation of at most 64 KiB, else 0. */
+/* The priority follows from the size: highest for an operation of at most 64 KiB, else
+ * 0. */
 #define REDUCTION_PRIORITY_AUTO (-1)
 
 /* The memory is the process's own. */
 #define REDUCTION_HOST (-1)
 
-/* One tensor, with all settings of an operation on it. Initialize it with REDUCTION_TENSOR_INIT. */
+/* One tensor, with all settings of an operation on it. Initialize it with
+ * REDUCTION_TENSOR_INIT. */
 typedef struct reduction_tensor {
 	size_t struct_size; /* set by REDUCTION_TENSOR_INIT; lets later versions add fields */
 	const void *send;   /* of a broadcast: NULL, or equal to recv */
@@ -215,18 +229,21 @@ typedef struct reduction_tensor {
 	reduction_dtype dtype;
 	reduction_op op;  /* not used by a broadcast */
 	const char *name; /* may be NULL */
-	/* 0: least urgent. reduction_priorities() - 1, or any higher value: most urgent. Or REDUCTION_PRIORITY_AUTO.
-	 * Chunks of an operation with a higher priority are sent before those of others, so it completes earlier and
-	 * the others later. Must be equal on all ranks. */
+	/* 0: least urgent. reduction_priorities() - 1, or any higher value: most urgent.
+	 * Or REDUCTION_PRIORITY_AUTO. Chunks of an operation with a higher priority are
+	 * sent before those of others, so it completes earlier and the others later. Must
+	 * be equal on all ranks. */
 	int priority;
-	/* REDUCTION_HOST, or the number of the NVIDIA GPU, as CUDA counts in this process, whose memory send and recv
-	 * are. Ranks may differ. The library copies pieces between the GPU and pinned host memory while others are on
-	 * the network. Errors: REDUCTION_EUNSUPPORTED: there is no libcuda.so.1 or no GPU; REDUCTION_EINVAL: a buffer
-	 * is not on this GPU, or it is too short. */
+	/* REDUCTION_HOST, or the number of the NVIDIA GPU, as CUDA counts in this
+	 * process, whose memory send and recv are. Ranks may differ. The library copies
+	 * pieces between the GPU and pinned host memory while others are on the network.
+	 * Errors: REDUCTION_EUNSUPPORTED: there is no libcuda.so.1 or no GPU;
+	 * REDUCTION_EINVAL: a buffer is not on this GPU, or it is too short. */
 	int device;
-	/* With a GPU: the CUstream (cudaStream_t) on which send and recv are used, NULL: the default stream. The GPU
-	 * waits for the work that is queued on it when the call is made; the call itself does not. When the request is
-	 * done, the result is in the GPU's memory. */
+	/* With a GPU: the CUstream (cudaStream_t) on which send and recv are used, NULL:
+	 * the default stream. The GPU waits for the work that is queued on it when the
+	 * call is made; the call itself does not. When the request is done, the result is
+	 * in the GPU's memory. */
 	void *stream;
 } reduction_tensor;
 
@@ -236,8 +253,8 @@ typedef struct reduction_tensor {
 		    REDUCTION_PRIORITY_AUTO, REDUCTION_HOST, NULL                                                      \
 	}
 
-/* The four operations above with all settings of a tensor: name and priority too. `tensor` is not used after the
- * call. */
+/* The four operations above with all settings of a tensor: name and priority too.
+ * `tensor` is not used after the call. */
 REDUCTION_API int reduction_all_reduce_tensor_async(reduction_comm *comm, const reduction_tensor *tensor,
 						    reduction_request **ret, reduction_error *err);
 REDUCTION_API int reduction_broadcast_tensor_async(reduction_comm *comm, const reduction_tensor *tensor, int root,
@@ -247,18 +264,22 @@ REDUCTION_API int reduction_all_reduce_tensor(reduction_comm *comm, const reduct
 REDUCTION_API int reduction_broadcast_tensor(reduction_comm *comm, const reduction_tensor *tensor, int root,
 					     reduction_error *err);
 
-/* Starts the all-reduces of n tensors as a group. Small tensors (at most 32 KiB) of the same dtype and op share
- * operations and chunks: 200 tensors of 1 KiB cost about as much as one of 200 KiB. They are copied in and out; larger
- * tensors are separate operations without a copy. All ranks must pass the same dtypes, ops, counts, names and
- * priorities in the same order. Tensors that share an operation have the highest priority that was given to one of
- * them. The results are those of separate operations, except for the order of additions unless job.deterministic fixes
- * it. The group has one place in the order of operations, and no part of it waits for a later call.
+/* Starts the all-reduces of n tensors as a group. Small tensors (at most 32 KiB) of the
+ * same dtype and op share operations and chunks: 200 tensors of 1 KiB cost about as much
+ * as one of 200 KiB. They are copied in and out; larger tensors are separate operations
+ * without a copy. All ranks must pass the same dtypes, ops, counts, names and priorities
+ * in the same order. Tensors that share an operation have the highest priority that was
+ * given to one of them. The results are those of separate operations, except for the
+ * order of additions unless job.deterministic fixes it. The group has one place in the
+ * order of operations, and no part of it waits for a later call.
  *
- * On success ret[0..n) are n requests, one for each tensor, to be passed to reduction_wait(); tensors that share an
- * operation are done together. `tensors` is not used after the call. The buffers are as in
- * reduction_all_reduce_async(), and those of two tensors must not overlap. `tensors` and `ret` may be NULL if n is 0.
- * The call may wait while job.max_ops operations, or 4 MiB of operations of small tensors, are in flight. An error
- * means that nothing was started; later errors are returned for the requests. */
+ * On success ret[0..n) are n requests, one for each tensor, to be passed to
+ * reduction_wait(); tensors that share an operation are done together. `tensors` is not
+ * used after the call. The buffers are as in reduction_all_reduce_async(), and those of
+ * two tensors must not overlap. `tensors` and `ret` may be NULL if n is 0. The call may
+ * wait while job.max_ops operations, or 4 MiB of operations of small tensors, are in
+ * flight. An error means that nothing was started; later errors are returned for the
+ * requests. */
 REDUCTION_API int reduction_all_reduce_group_async(reduction_comm *comm, const reduction_tensor *tensors, size_t n,
 						   reduction_request **ret, reduction_error *err);
 
@@ -266,11 +287,12 @@ REDUCTION_API int reduction_all_reduce_group_async(reduction_comm *comm, const r
 REDUCTION_API int reduction_all_reduce_group(reduction_comm *comm, const reduction_tensor *tensors, size_t n,
 					     reduction_error *err);
 
-/* Allocates zeroed memory for buffers, at least 64-byte aligned. With an agent it is shared memory, so operations on it
- * are not copied between the processes; all other memory works too. Free it with reduction_buffer_free() before the
- * communicator is closed, and not while an operation on it is pending. Memory that is not freed by then stays readable
- * and writable; reduction_buffer_unmap() frees it, with the same number of bytes. Both have no effect if an argument is
- * NULL. */
+/* Allocates zeroed memory for buffers, at least 64-byte aligned. With an agent it is
+ * shared memory, so operations on it are not copied between the processes; all other
+ * memory works too. Free it with reduction_buffer_free() before the communicator is
+ * closed, and not while an operation on it is pending. Memory that is not freed by then
+ * stays readable and writable; reduction_buffer_unmap() frees it, with the same number of
+ * bytes. Both have no effect if an argument is NULL. */
 REDUCTION_API int reduction_buffer_alloc(reduction_comm *comm, size_t bytes, void **ret, reduction_error *err);
 REDUCTION_API void reduction_buffer_free(reduction_comm *comm, void *buf);
 REDUCTION_API void reduction_buffer_unmap(void *buf, size_t bytes);
@@ -278,7 +300,8 @@ REDUCTION_API void reduction_buffer_unmap(void *buf, size_t bytes);
 /* Counters since open. Initialize it with REDUCTION_STATS_INIT. */
 typedef struct reduction_stats {
 	size_t struct_size; /* set by REDUCTION_STATS_INIT; lets later versions add fields */
-	/* Bytes on the network, including headers: of this process (direct), or of its node's agent for this job. */
+	/* Bytes on the network, including headers: of this process (direct), or of its
+	 * node's agent for this job. */
 	uint64_t tx_bytes, rx_bytes;
 	uint64_t ops_done; /* operations; tensors of a group that share one count once */
 } reduction_stats;

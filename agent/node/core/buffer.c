@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Shared memory of clients. The happy path: ALLOC -> the driver makes it -> ALLOCED -> operations refer to it -> FREE.
- * Failure modes: over the limit or out of memory (ALLOCED says so); the client leaves while its memory is being made or
- * is in use (it stays until the driver or the last operation releases it). */
+/* Shared memory of clients. The happy path: ALLOC -> the driver makes it -> ALLOCED ->
+ * operations refer to it -> FREE. Failure modes: over the limit or out of memory (ALLOCED
+ * says so); the client leaves while its memory is being made or is in use (it stays until
+ * the driver or the last operation releases it). */
 #include "agent/node/core/buffer.h"
 #include "common/assert.h"
 

@@ -5,8 +5,8 @@
 
 #include "agent/node/core/client.h"
 
-/* One shared buffer of a client. Invariant: it exists while the driver makes it, while it has an owner, or while
- * operations refer to it. */
+/* One shared buffer of a client. Invariant: it exists while the driver makes it, while it
+ * has an owner, or while operations refer to it. */
 struct local_buffer {
 	struct local_hub *hub;
 	struct local_client *owner; /* NULL: freed, or its client has left */
@@ -23,7 +23,8 @@ void local_buffer_alloc(struct local_client *c, uint64_t bytes);
 int local_buffer_drop(struct local_client *c, uint32_t id, struct rs_err *e);
 /* Takes all buffers away from a client that leaves. */
 void local_buffers_orphan(struct local_client *c);
-/* Finds [offset, offset + bytes) of one of the client's buffers and takes a reference. Errors: RS_EPROTO. */
+/* Finds [offset, offset + bytes) of one of the client's buffers and takes a reference.
+ * Errors: RS_EPROTO. */
 int local_buffer_get(struct local_client *c, uint32_t id, uint64_t offset, uint64_t bytes, struct local_buffer **ret,
 		     struct rs_err *e);
 /* Drops a reference; NULL is allowed. */

@@ -6,7 +6,8 @@
 
 #include <stdatomic.h>
 
-/* Operations [matched, newest) are in the ring: started by some local ranks and not by others. */
+/* Operations [matched, newest) are in the ring: started by some local ranks and not by
+ * others. */
 static const char *check_gathering(const struct local_job *j)
 {
 	if (j->matched > j->newest || j->newest - j->matched > j->hub->ops)
@@ -75,7 +76,8 @@ static const char *local_job_check(const struct local_job *j)
 	return broken ? broken : check_filling(j);
 }
 
-/* A list of clients: returns their number; UINT32_MAX if a link is wrong or a client has the wrong state. */
+/* A list of clients: returns their number; UINT32_MAX if a link is wrong or a client has
+ * the wrong state. */
 static unsigned check_clients(const struct local_hub *h, struct local_client *const *at, bool unjoined)
 {
 	unsigned n = 0;

@@ -5,8 +5,8 @@
 
 #include "agent/node/core/hub_state.h"
 
-/* Invariants: job is not NULL exactly in state CLIENT_JOINED; awaits is NULL or in state JOB_FAILING, and the client is
- * in state CLIENT_LEAVING then. */
+/* Invariants: job is not NULL exactly in state CLIENT_JOINED; awaits is NULL or in state
+ * JOB_FAILING, and the client is in state CLIENT_LEAVING then. */
 struct local_client {
 	struct local_hub *hub;
 	struct local_client *next, **at; /* in state CLIENT_NEW in hub->unjoined, else in hub->clients */
@@ -23,8 +23,9 @@ struct local_client {
 	unsigned unanswered;       /* PINGs since its last message */
 	struct local_job *job;
 	unsigned local_rank;
-	/* the job that it has left, whose engine may still use its memory: then the connection stays open, since its
-	 * end tells the client that its memory is its own again */
+	/* the job that it has left, whose engine may still use its memory: then the
+	 * connection stays open, since its end tells the client that its memory is its
+	 * own again */
 	struct local_job *awaits;
 	struct rs_err dismissed; /* while it awaits: what ABORT will say; code 0: nothing is sent */
 	bool allocating;         /* one buffer is being made */
@@ -38,8 +39,9 @@ void local_client_set_state(struct local_client *c, int state);
 void local_client_send_failure(struct local_client *c, enum local_type type, const struct rs_err *err, bool retry);
 /* Starts to send PINGs. detect_ms: the client's detection time; 0: it has none. */
 void local_client_start_pings(struct local_client *c, uint32_t detect_ms, uint64_t now_ms);
-/* The client has left its job, if it had one: closes its connection as soon as no engine uses its memory. why: what it
- * is told then by REFUSED or, in a job, ABORT; NULL: nothing. */
+/* The client has left its job, if it had one: closes its connection as soon as no engine
+ * uses its memory. why: what it is told then by REFUSED or, in a job, ABORT; NULL:
+ * nothing. */
 void local_client_leave(struct local_client *c, enum local_type type, const struct rs_err *why, bool retry);
 /* No engine uses the memory of clients that await the job any more. */
 void local_clients_release(struct local_hub *h, const struct local_job *j);

@@ -208,7 +208,8 @@ void local_client_lost(struct local_client *c, const char *how)
 	free(c);
 }
 
-/* Not all local ranks have joined in time: ends the job and names those that are missing. */
+/* Not all local ranks have joined in time: ends the job and names those that are
+ * missing. */
 static void local_hub_gathering_late(struct local_job *j)
 {
 	char missing[256];
@@ -221,7 +222,8 @@ static void local_hub_gathering_late(struct local_job *j)
 	local_job_fail(j, &e);
 }
 
-/* Says for which local ranks a job waits: after 3 s, 6 s, 12 s, ..., then every minute. */
+/* Says for which local ranks a job waits: after 3 s, 6 s, 12 s, ..., then every
+ * minute. */
 static void local_hub_report_waiting(struct local_job *j, uint64_t now_ms)
 {
 	uint64_t waited_ms = now_ms - j->opened_ms;
@@ -257,8 +259,8 @@ static void local_client_silent(struct local_client *c)
 	local_client_leave(c, LOCAL_ABORT, &e, false); /* read if the process ever continues */
 }
 
-/* Sends the next PING, or finds the client silent. Counts PINGs and not time, so that an agent that was stopped itself
- * does not blame others. */
+/* Sends the next PING, or finds the client silent. Counts PINGs and not time, so that an
+ * agent that was stopped itself does not blame others. */
 static void local_client_ping(struct local_client *c, uint64_t now_ms)
 {
 	union local_message m;

@@ -12,7 +12,8 @@ enum local_limited { LOCAL_LIMITED_REFUSED, LOCAL_LIMITED_DROPPED, LOCAL_LIMITED
 
 enum { LOCAL_CONTRADICTION_MS = 3000 }; /* a corrected training, started by hand, comes later */
 
-/* A job that ended because its local ranks contradicted each other. It counts until until_ms. */
+/* A job that ended because its local ranks contradicted each other. It counts until
+ * until_ms. */
 struct local_contradiction {
 	char job[RS_NAME_MAX];
 	char run[RS_RUN_MAX];
@@ -21,8 +22,9 @@ struct local_contradiction {
 	struct rs_err err;
 };
 
-/* All clients and jobs of an agent. Invariants: `unjoined` holds the clients in state CLIENT_NEW, oldest first, and
- * `clients` all others; clients_n counts both; shm_used is the sum of the bytes of all buffers. */
+/* All clients and jobs of an agent. Invariants: `unjoined` holds the clients in state
+ * CLIENT_NEW, oldest first, and `clients` all others; clients_n counts both; shm_used is
+ * the sum of the bytes of all buffers. */
 struct local_hub {
 	const struct rs_config *cfg;
 	const struct rs_kernels *kernels;

@@ -161,8 +161,8 @@ static int local_job_check_same(const struct local_job *j, const struct local_he
 	return RS_OK;
 }
 
-/* Checks that the job did not fail a moment ago because its local ranks contradicted each other. The ranks that come
- * after the others have left must hear of it, too. */
+/* Checks that the job did not fail a moment ago because its local ranks contradicted each
+ * other. The ranks that come after the others have left must hear of it, too. */
 static int local_job_check_contradicted(const struct local_hub *h, const struct local_hello *m, struct rs_err *e)
 {
 	const struct local_contradiction *c = &h->contradiction;
@@ -174,7 +174,8 @@ static int local_job_check_contradicted(const struct local_hub *h, const struct 
 	return e->code;
 }
 
-/* Ends a job that still gathers: its local ranks contradict each other, so it can never start. */
+/* Ends a job that still gathers: its local ranks contradict each other, so it can never
+ * start. */
 static void local_job_contradicted(struct local_job *j, const struct rs_err *why)
 {
 	struct local_contradiction *c = &j->hub->contradiction;
@@ -200,9 +201,10 @@ static int local_job_check_evidence(const struct local_job *j, const struct loca
 	return RS_OK;
 }
 
-/* Checks that no job of that name lives whose ranks belong to another training: with another run, or in the same
- * generation with other evidence. One with an older generation may be the same training before a restart that changed
- * its run, so the client may retry. */
+/* Checks that no job of that name lives whose ranks belong to another training: with
+ * another run, or in the same generation with other evidence. One with an older
+ * generation may be the same training before a restart that changed its run, so the
+ * client may retry. */
 static int local_job_check_run(const struct local_hub *h, const struct local_hello *m, bool *ret_retry,
 			       struct rs_err *e)
 {
@@ -227,7 +229,8 @@ static int local_job_check_run(const struct local_hub *h, const struct local_hel
 	return RS_OK;
 }
 
-/* The job of a HELLO does not gather any more. While its local ranks live, another process cannot be one of them. */
+/* The job of a HELLO does not gather any more. While its local ranks live, another
+ * process cannot be one of them. */
 static int local_job_refuse_late(const struct local_job *j, const struct local_hello *m, bool *ret_retry,
 				 struct rs_err *e)
 {
@@ -397,7 +400,8 @@ void local_job_goodbye(struct local_client *c)
 		local_job_check_left(j);
 	}
 	if (j->state == JOB_RUNNING && m->in_flight > 0) {
-		/* its requests have failed, so those of other ranks must not succeed with what it has sent */
+		/* its requests have failed, so those of other ranks must not succeed with
+		 * what it has sent */
 		rs_fail(&e, RS_ECLOSED, "%s has left the job while %u of its operations %s pending",
 			local_job_rank_text(j, c->local_rank, who), m->in_flight, m->in_flight == 1 ? "was" : "were");
 		local_job_fail(j, &e);

@@ -13,7 +13,8 @@ void local_job_goodbye(struct local_client *c);
 /* The client leaves its job without GOODBYE; how: as in local_client_lost. */
 void local_job_lost(struct local_client *c, const char *how);
 
-/* Handles ABORT: the client leaves its job and ends it for all ranks, with this sentence. */
+/* Handles ABORT: the client leaves its job and ends it for all ranks, with this
+ * sentence. */
 void local_job_abort(struct local_client *c, const char *sentence);
 
 #endif

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The end of a job. The happy path: all clients have left, and the engine is freed. Failure modes: each leads to
- * local_job_fail; clients get ABORT only when the engine does not touch their memory any more. */
+/* The end of a job. The happy path: all clients have left, and the engine is freed.
+ * Failure modes: each leads to local_job_fail; clients get ABORT only when the engine
+ * does not touch their memory any more. */
 #include "agent/node/core/client.h"
 #include "agent/node/core/op.h"
 #include "common/assert.h"

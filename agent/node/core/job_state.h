@@ -8,7 +8,8 @@
 
 #include <sys/queue.h>
 
-/* A local rank's place in its job. It outlives the client, so that messages can name it. */
+/* A local rank's place in its job. It outlives the client, so that messages can name
+ * it. */
 struct local_member {
 	struct local_client *client; /* NULL: has not joined or has left */
 	bool left;                   /* with GOODBYE */
@@ -18,9 +19,10 @@ struct local_member {
 	unsigned in_flight;          /* operations without DONE */
 };
 
-/* The local ranks of one (name, generation). Invariants: engine is not NULL exactly in JOB_STARTING .. JOB_FAILED
- * before local_job_engine_freed. ring[seq % hub->ops] holds the operations [matched, newest), which some local ranks
- * have started and others have not; no client runs ahead by more than hub->ops, so the ring suffices. `filling` holds
+/* The local ranks of one (name, generation). Invariants: engine is not NULL exactly in
+ * JOB_STARTING .. JOB_FAILED before local_job_engine_freed. ring[seq % hub->ops] holds
+ * the operations [matched, newest), which some local ranks have started and others have
+ * not; no client runs ahead by more than hub->ops, so the ring suffices. `filling` holds
  * the operations that wait for bytes of local ranks, in the order of seq. */
 struct local_job {
 	struct local_hub *hub;

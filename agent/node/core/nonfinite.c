@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Finds which of a node's local ranks sent NaN or infinity. With one local rank its bytes are checked as they are. With
- * several, the sum is checked, since every NaN and infinity shows in it, and the ranks' own elements only if the sum is
- * not finite. What the sum does not show is checked before it is made: the first rank's bytes if the sum overwrites
- * them, and for a maximum or minimum all ranks' bytes, since a maximum hides -infinity. */
+/* Finds which of a node's local ranks sent NaN or infinity. With one local rank its bytes
+ * are checked as they are. With several, the sum is checked, since every NaN and infinity
+ * shows in it, and the ranks' own elements only if the sum is not finite. What the sum
+ * does not show is checked before it is made: the first rank's bytes if the sum
+ * overwrites them, and for a maximum or minimum all ranks' bytes, since a maximum hides
+ * -infinity. */
 #include "agent/node/core/nonfinite.h"
 #include "agent/node/core/hub_state.h"
 #include "agent/node/core/text.h"
@@ -68,7 +70,8 @@ static int local_nonfinite_inspect_sum(struct exchange_op *x, const void *at, ui
 	if (!local_nonfinite_in_result(x->of.op) ||
 	    !nonfinite_find(&in_sum, k, x->wide ? (unsigned)RS_FLOAT32 : x->of.dtype, at, first, n))
 		return RS_OK;
-	/* the first rank's element may be overwritten by the sum, but then it was checked before */
+	/* the first rank's element may be overwritten by the sum, but then it was checked
+	 * before */
 	for (unsigned i = local_nonfinite_bytes(&op->part[0], &x->of, first) == at ? 1 : 0; i < op->job->members_n; i++)
 		if (nonfinite_find(&own, k, x->of.dtype, local_nonfinite_bytes(&op->part[i], &x->of, in_sum.element),
 				   in_sum.element, 1))

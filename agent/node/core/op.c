@@ -1,19 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One operation of a node's local ranks: what they must agree on, and the sum that is their one contribution.
+/* One operation of a node's local ranks: what they must agree on, and the sum that is
+ * their one contribution.
  *
- * With one local rank the exchange works on the client's memory directly. With several, the local sum of a chunk is
- * made just before its bytes are sent (fill), in the order of local ranks, and the result is copied to the other local
- * ranks when it arrives (landed). The sum is made where the first local rank's result will be: fill reads a chunk's
- * inputs for the last time, and its result cannot arrive earlier.
+ * With one local rank the exchange works on the client's memory directly. With several,
+ * the local sum of a chunk is made just before its bytes are sent (fill), in the order of
+ * local ranks, and the result is copied to the other local ranks when it arrives
+ * (landed). The sum is made where the first local rank's result will be: fill reads a
+ * chunk's inputs for the last time, and its result cannot arrive earlier.
  *
- * Only float16 and bfloat16 need memory of their own (a stage), since they are summed in float32. Their partial sum is
- * rounded to the dtype before it is sent: then a stage holds one chunk, and the node sends as many bytes as one rank
- * would (local_op_rounds). If it is not rounded, the stage holds what is sent. It has at most as many elements as the
- * smallest ring: bytes are not filled before results of that many earlier elements have landed. So local ranks cannot
- * make the agent use more memory than twice what they share with it.
+ * Only float16 and bfloat16 need memory of their own (a stage), since they are summed in
+ * float32. Their partial sum is rounded to the dtype before it is sent: then a stage
+ * holds one chunk, and the node sends as many bytes as one rank would (local_op_rounds).
+ * If it is not rounded, the stage holds what is sent. It has at most as many elements as
+ * the smallest ring: bytes are not filled before results of that many earlier elements
+ * have landed. So local ranks cannot make the agent use more memory than twice what they
+ * share with it.
  *
- * Without other nodes (single_worker) the local sum is the result: it is divided and rounded here as reducers would do
- * it (finish), also with one local rank, and a stage needs to hold only one chunk. */
+ * Without other nodes (single_worker) the local sum is the result: it is divided and
+ * rounded here as reducers would do it (finish), also with one local rank, and a stage
+ * needs to hold only one chunk. */
 #include "agent/node/core/op.h"
 #include "agent/node/core/buffer.h"
 #include "agent/node/core/hub_state.h"
@@ -170,11 +175,13 @@ static bool local_op_is_summed(const struct local_op *op)
 	return (op->job->members_n > 1 || op->job->single_worker) && op->spec.of.op != FRAME_OP_BROADCAST;
 }
 
-/* Returns whether a float16 or bfloat16 partial sum is rounded to the dtype before it is sent.
- * Sums of bfloat16 have the range of float32. A float16 sum for an average may be out of range
- * although the average is not, and a product of two values is often out of range: those stay
- * float32. So does the sum for an average of ranks that are all on this node, since it would be
- * rounded before and after the division. Maxima and minima are exact. */
+/* Returns whether a float16 or bfloat16 partial sum is rounded to the dtype before it is
+ * sent.
+ * Sums of bfloat16 have the range of float32. A float16 sum for an average may be out of
+ * range although the average is not, and a product of two values is often out of range:
+ * those stay float32. So does the sum for an average of ranks that are all on this node,
+ * since it would be rounded before and after the division. Maxima and minima are
+ * exact. */
 static bool local_op_rounds(const struct local_op *op)
 {
 	unsigned x = op->spec.of.op;
@@ -188,7 +195,8 @@ static bool local_op_rounds(const struct local_op *op)
 	return x == RS_SUM || (x == RS_AVG && op->spec.of.dtype == RS_BFLOAT16 && !op->job->one_node);
 }
 
-/* Returns the bytes of the ring that partial sums need; 0: all of them must be kept at a time. */
+/* Returns the bytes of the ring that partial sums need; 0: all of them must be kept at a
+ * time. */
 static uint64_t local_op_stage_ring(const struct local_op *op)
 {
 	uint64_t elems = op->ring / op->spec.of.size;

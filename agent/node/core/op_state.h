@@ -22,8 +22,9 @@ struct local_part {
 	_Atomic uint64_t *landed; /* the client's counter that LANDED is about */
 };
 
-/* One operation of all local ranks. While it runs, the engine's thread owns x, done.err, left and pieces_landed and
- * reads the other members, except those that only the hub's thread uses: filled, filling and its links. */
+/* One operation of all local ranks. While it runs, the engine's thread owns x, done.err,
+ * left and pieces_landed and reads the other members, except those that only the hub's
+ * thread uses: filled, filling and its links. */
 struct local_op {
 	struct exchange_op x; /* first */
 	struct local_event done;

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Operations whose input arrives, and whose results leave, while they run. The happy path: a local rank's SUBMIT says
- * that not all of send has been written -> all local ranks have started the operation and the engine has it -> each
- * FILLED lets the engine send what all local ranks have written so far -> results land, and LANDED tells clients with a
- * ring how far -> DONE. Failure modes: an invalid FILLED (its client is dropped); a local rank that leaves or is too
- * late with the rest (the job ends and names it). */
+/* Operations whose input arrives, and whose results leave, while they run. The happy
+ * path: a local rank's SUBMIT says that not all of send has been written -> all local
+ * ranks have started the operation and the engine has it -> each FILLED lets the engine
+ * send what all local ranks have written so far -> results land, and LANDED tells clients
+ * with a ring how far -> DONE. Failure modes: an invalid FILLED (its client is dropped);
+ * a local rank that leaves or is too late with the rest (the job ends and names it). */
 #include "agent/node/core/progress.h"
 #include "agent/node/core/client.h"
 #include "agent/node/core/text.h"
@@ -43,8 +44,8 @@ static uint64_t local_op_filled_by_all(const struct local_op *op)
 	return least;
 }
 
-/* Returns how far a local rank may have filled its ring: behind what has landed; if the engine has not started, from
- * the beginning. */
+/* Returns how far a local rank may have filled its ring: behind what has landed; if the
+ * engine has not started, from the beginning. */
 static uint64_t local_op_max_filled(const struct local_op *op, const struct local_part *side)
 {
 	uint64_t n = side->ring / op->spec.of.size;
@@ -86,7 +87,8 @@ void local_op_untrack_input(struct local_op *op)
 		j->filling_end = op->filling_at;
 }
 
-/* Returns the operation of this seq if it waits for bytes. All with seq >= matched wait for local ranks. */
+/* Returns the operation of this seq if it waits for bytes. All with seq >= matched wait
+ * for local ranks. */
 static struct local_op *local_op_find_input(const struct local_job *j, uint64_t seq)
 {
 	struct local_op *op = j->filling;
@@ -126,7 +128,8 @@ int local_job_filled(struct local_client *c, const struct local_filled *f, struc
 	if (ready == op->spec.of.count)
 		local_op_untrack_input(op);
 	rs_assert(ready > atomic_load_explicit(&op->ready, memory_order_relaxed));
-	/* after this the engine may end the operation; its event is handled later, on this thread */
+	/* after this the engine may end the operation; its event is handled later, on
+	 * this thread */
 	atomic_store_explicit(&op->ready, ready, memory_order_release);
 	j->hub->ports.engine_poke(j->hub->ctx, j->engine);
 	return RS_OK;
@@ -148,7 +151,8 @@ int local_job_check_input(const struct local_job *j, struct rs_err *e)
 	return RS_OK;
 }
 
-/* Returns the first local rank that could provide more; members_n: all wait for results. */
+/* Returns the first local rank that could provide more; members_n: all wait for
+ * results. */
 static unsigned local_op_lagging_rank(const struct local_op *op)
 {
 	unsigned i = 0;
@@ -196,7 +200,8 @@ void local_op_pieces(struct local_op *op)
 	unsigned size = op->spec.of.size;
 	uint64_t chunk = op->job->cfg->sharding.chunk_bytes;
 
-	/* so that a ring has at most half as many pieces as are counted at a time, and at least four */
+	/* so that a ring has at most half as many pieces as are counted at a time, and at
+	 * least four */
 	op->piece = local_op_round_up(op->ring / (LOCAL_PIECES / 2), chunk);
 	if (op->piece < exchange_piece_bytes(chunk))
 		op->piece = exchange_piece_bytes(chunk);
@@ -208,7 +213,8 @@ void local_op_pieces(struct local_op *op)
 	op->progress.owner = op;
 }
 
-/* Publishes progress to all clients with a ring: now in their counters, and soon by LANDED. */
+/* Publishes progress to all clients with a ring: now in their counters, and soon by
+ * LANDED. */
 static void local_op_publish_landed(struct local_op *op, uint64_t landed)
 {
 	struct local_hub *h = op->job->hub;

@@ -9,14 +9,18 @@
 int local_ring_check(const struct local_job *j, const struct local_submit *s, struct rs_err *e);
 /* Handles FILLED. Errors: RS_EPROTO. */
 int local_job_filled(struct local_client *c, const struct local_filled *f, struct rs_err *e);
-/* All local ranks have started op: from now on its missing input is tracked, until it is complete or op is over. */
+/* All local ranks have started op: from now on its missing input is tracked, until it is
+ * complete or op is over. */
 void local_op_track_input(struct local_op *op);
 void local_op_untrack_input(struct local_op *op);
-/* Checks that no local rank has left that owes bytes to an operation. Errors: RS_ECLOSED (names it). */
+/* Checks that no local rank has left that owes bytes to an operation. Errors: RS_ECLOSED
+ * (names it). */
 int local_job_check_input(const struct local_job *j, struct rs_err *e);
-/* Returns the oldest operation for which a local rank could provide more bytes; NULL: none. */
+/* Returns the oldest operation for which a local rank could provide more bytes; NULL:
+ * none. */
 const struct local_op *local_job_lagging_op(const struct local_job *j);
-/* That operation has waited too long. Sets and returns RS_EPEER, which names the local rank. */
+/* That operation has waited too long. Sets and returns RS_EPEER, which names the local
+ * rank. */
 int local_op_input_late(const struct local_op *op, struct rs_err *e);
 /* Prepares the counting of pieces, before op runs, if a part has a ring. */
 void local_op_pieces(struct local_op *op);

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The local protocol: messages between a training process (client) and its node's agent on a UNIX SOCK_SEQPACKET
- * socket.
+/* The local protocol: messages between a training process (client) and its node's agent
+ * on a UNIX SOCK_SEQPACKET socket.
  *
- * Each message is one fixed-size struct in host byte order, since both ends are on the same machine. The first four
- * bytes (version, type) keep their place in every version. A message that is not exactly this is answered with REFUSED
- * or ABORT and the end of the connection.
+ * Each message is one fixed-size struct in host byte order, since both ends are on the
+ * same machine. The first four bytes (version, type) keep their place in every version. A
+ * message that is not exactly this is answered with REFUSED or ABORT and the end of the
+ * connection.
  *
  *   client                                  agent
  *   HELLO  rank, job, sizes           --->
@@ -25,25 +26,30 @@
  *                                     <---  ABORT  reason: this generation of the job is over
  *   ABORT  reason, close              --->
  *
- * HELLOs of local ranks 0..n-1 of one (job, generation) make a job. They must agree on run, world size, local world
- * size, nodes and node rank. A rank that differs is refused with a sentence that names both. If the run is the same,
- * the job ends at once for the others too, and for those that come within the next 3 s. All must come within the first
+ * HELLOs of local ranks 0..n-1 of one (job, generation) make a job. They must agree on
+ * run, world size, local world size, nodes and node rank. A rank that differs is refused
+ * with a sentence that names both. If the run is the same, the job ends at once for the
+ * others too, and for those that come within the next 3 s. All must come within the first
  * one's connect_ms. A newer generation ends the older one.
  *
- * The k-th SUBMIT of every local rank is the same operation: dtype, op, count, root, priority and name must be equal,
- * otherwise the job ends with a sentence that names both. A client has at most WELCOME.ops operations without DONE.
+ * The k-th SUBMIT of every local rank is the same operation: dtype, op, count, root,
+ * priority and name must be equal, otherwise the job ends with a sentence that names
+ * both. A client has at most WELCOME.ops operations without DONE.
  *
- * After an ABORT the agent no longer touches the client's memory and ignores further SUBMITs. A client's ABORT ends the
- * job on all ranks with the client's sentence, code -15. GOODBYE of a client with operations without DONE ends the job
- * on all ranks, code -9: its requests fail, so no other rank may get a result. After a client's ABORT or GOODBYE the
- * agent closes the connection when it no longer touches the client's memory. A client with operations without DONE
- * waits for that, for at most a second. If the agent stands still, libreduction then replaces the shared pages of these
- * operations by copies, which the agent cannot reach. The memfd is sealed against shrinking and growing and has all its
- * pages, so no access of either side can fail.
+ * After an ABORT the agent no longer touches the client's memory and ignores further
+ * SUBMITs. A client's ABORT ends the job on all ranks with the client's sentence, code
+ * -15. GOODBYE of a client with operations without DONE ends the job on all ranks, code
+ * -9: its requests fail, so no other rank may get a result. After a client's ABORT or
+ * GOODBYE the agent closes the connection when it no longer touches the client's memory.
+ * A client with operations without DONE waits for that, for at most a second. If the
+ * agent stands still, libreduction then replaces the shared pages of these operations by
+ * copies, which the agent cannot reach. The memfd is sealed against shrinking and growing
+ * and has all its pages, so no access of either side can fail.
  *
- * A client that exits, stalls, floods or sends garbage ends its own job and no other. Its limits: timeouts.handshake to
- * HELLO; LOCAL_BUFFERS_MAX buffers, agent.shm_bytes of all clients; job.max_ops operations, and 64 more unread
- * messages; timeouts.op for all local ranks to start an operation, and to continue one that has begun. */
+ * A client that exits, stalls, floods or sends garbage ends its own job and no other. Its
+ * limits: timeouts.handshake to HELLO; LOCAL_BUFFERS_MAX buffers, agent.shm_bytes of all
+ * clients; job.max_ops operations, and 64 more unread messages; timeouts.op for all local
+ * ranks to start an operation, and to continue one that has begun. */
 #ifndef RS_AGENT_NODE_CORE_PROTOCOL_H
 #define RS_AGENT_NODE_CORE_PROTOCOL_H
 
@@ -151,15 +157,16 @@ struct local_free {
 	uint32_t reserved;
 };
 
-/* With count 0 buffers and offsets are ignored. A ring has all bytes of the result, or at least WELCOME.ring_bytes and
- * whole chunks of WELCOME.chunk_bytes. send and recv are the same bytes or do not overlap; for a broadcast they are the
- * same. */
+/* With count 0 buffers and offsets are ignored. A ring has all bytes of the result, or at
+ * least WELCOME.ring_bytes and whole chunks of WELCOME.chunk_bytes. send and recv are the
+ * same bytes or do not overlap; for a broadcast they are the same. */
 struct local_submit {
 	struct local_head head;
 	struct operation of; /* seq: index of this client's operation, from 0 */
 	uint64_t missing;    /* elements at the end of send that have not been written yet; FILLED follows */
-	/* bytes; if not 0, recv is a ring of this size, in which byte i of the result is at recv_offset + i % ring.
-	 * send is the same ring if it is the same place. The agent sends LANDED */
+	/* bytes; if not 0, recv is a ring of this size, in which byte i of the result is
+	 * at recv_offset + i % ring. send is the same ring if it is the same place. The
+	 * agent sends LANDED */
 	uint64_t ring;
 	uint64_t landed_offset;            /* with a ring: offset in recv_buffer of the counter that LANDED is about */
 	uint64_t send_offset, recv_offset; /* bytes */
@@ -167,9 +174,9 @@ struct local_submit {
 	char name[LOCAL_NAME]; /* for messages */
 };
 
-/* FILLED: the first `count` elements of send have been written and their places at recv are free: more than before, and
- * not more than fit the ring behind those that have landed. Sent after a SUBMIT with missing elements, until none is
- * missing. */
+/* FILLED: the first `count` elements of send have been written and their places at recv
+ * are free: more than before, and not more than fit the ring behind those that have
+ * landed. Sent after a SUBMIT with missing elements, until none is missing. */
 struct local_filled {
 	struct local_head head;
 	uint64_t seq;
@@ -215,15 +222,16 @@ const char *local_type_name(unsigned type);
 /* Zeroes the message and sets its head; bytes is the size of the type's struct. */
 void local_init(union local_message *m, enum local_type type);
 
-/* Checks that m, of which n bytes have arrived, is a whole message of this version that this side may send. Terminates
- * the strings in m. Errors: RS_EPROTO, says what was found. */
+/* Checks that m, of which n bytes have arrived, is a whole message of this version that
+ * this side may send. Terminates the strings in m. Errors: RS_EPROTO, says what was
+ * found. */
 int local_check(union local_message *m, size_t n, bool from_client, struct rs_err *e);
 
 /* Stores a sentence in a message, cut to LOCAL_TEXT. */
 void local_put_text(char out[LOCAL_TEXT], const char *message);
 
-/* Makes the address of a socket path. "@NAME" has no file: it is abstract, see unix(7). Returns the address's length;
- * 0: the path is too long. */
+/* Makes the address of a socket path. "@NAME" has no file: it is abstract, see unix(7).
+ * Returns the address's length; 0: the path is too long. */
 socklen_t local_address(struct sockaddr_un *ret, const char *path);
 static inline bool local_is_abstract(const char *path)
 {

@@ -14,8 +14,9 @@ enum {
 	LOCAL_STAGE_LIMIT = 1 << 28, /* bytes of stages of one job; a single operation may exceed it */
 };
 
-/* Recycled memory of one job. The size of a stage is the power of two above what was asked for. An idle stage holds the
- * pointer to the next one of its size. Invariant: busy_bytes + idle_bytes <= max(limit, the largest stage in use). */
+/* Recycled memory of one job. The size of a stage is the power of two above what was
+ * asked for. An idle stage holds the pointer to the next one of its size. Invariant:
+ * busy_bytes + idle_bytes <= max(limit, the largest stage in use). */
 struct local_stages {
 	void *idle[LOCAL_STAGE_CLASSES]; /* by log2 of the size */
 	size_t idle_bytes, busy_bytes, limit;

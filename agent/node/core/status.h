@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The status of an agent at one moment, for the control service: the hub's part, to which the driver adds the process
- * and the reports of the engines. One thread at a time; nothing in it is shared. */
+/* The status of an agent at one moment, for the control service: the hub's part, to which
+ * the driver adds the process and the reports of the engines. One thread at a time;
+ * nothing in it is shared. */
 #ifndef RS_AGENT_NODE_CORE_STATUS_H
 #define RS_AGENT_NODE_CORE_STATUS_H
 
@@ -15,7 +16,8 @@ struct local_status_engine {
 	struct exchange_report *report; /* owned; NULL: not known */
 };
 
-/* The whole status. Invariant: reply.m.agent is set. Until local_status_finish() it lacks what the reports say. */
+/* The whole status. Invariant: reply.m.agent is set. Until local_status_finish() it lacks
+ * what the reports say. */
 struct local_status {
 	struct status_reply reply;
 	struct local_status_engine *engines; /* of reply.m.agent->jobs */

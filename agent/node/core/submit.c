@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Matching the operations of local ranks. The happy path: the first SUBMIT makes the operation -> every local rank's
- * SUBMIT joins it -> matched, in the order of seq -> (a stage is available) the engine runs it -> DONE to all. Failure
- * modes: an invalid SUBMIT (its client is dropped, which ends the job); one that differs from the first (the job ends
- * and names both ranks); the engine refuses or fails. */
+/* Matching the operations of local ranks. The happy path: the first SUBMIT makes the
+ * operation -> every local rank's SUBMIT joins it -> matched, in the order of seq -> (a
+ * stage is available) the engine runs it -> DONE to all. Failure modes: an invalid SUBMIT
+ * (its client is dropped, which ends the job); one that differs from the first (the job
+ * ends and names both ranks); the engine refuses or fails. */
 #include "agent/node/core/submit.h"
 #include "agent/node/core/buffer.h"
 #include "agent/node/core/op.h"
@@ -107,8 +108,8 @@ put_send:
 	return rc;
 }
 
-/* Moves the oldest operation to the queue when all local ranks have started it. The ring stays contiguous since every
- * local rank joins in the order of seq. */
+/* Moves the oldest operation to the queue when all local ranks have started it. The ring
+ * stays contiguous since every local rank joins in the order of seq. */
 static void local_job_match(struct local_job *j)
 {
 	struct local_op *op = j->ring[j->matched % j->hub->ops];
@@ -193,8 +194,8 @@ void local_job_check_left(struct local_job *j)
 	}
 }
 
-/* Returns the operation that has waited longest for local ranks: for bytes or, not matched yet, for its start. NULL:
- * none. */
+/* Returns the operation that has waited longest for local ranks: for bytes or, not
+ * matched yet, for its start. NULL: none. */
 static const struct local_op *local_job_oldest_waiting(const struct local_job *j)
 {
 	const struct local_op *owed = local_job_lagging_op(j);
@@ -248,7 +249,8 @@ static void local_job_send_done(struct local_op *op, const struct rs_err *err)
 	m.done.code = err->code;
 	if (err->code)
 		local_put_text(m.done.message, err->msg);
-	/* local rank 0 last: its process may serve the others, and may exit after its last result */
+	/* local rank 0 last: its process may serve the others, and may exit after its
+	 * last result */
 	for (unsigned i = j->members_n; i-- > 0;) {
 		j->members[i].in_flight--;
 		if (j->members[i].client)

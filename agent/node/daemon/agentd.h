@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The agent: the hub of agent/node/core/hub.h on one libuv loop, with an engine for each job. It runs as the daemon
- * reduction-agent or on a thread of a training process (node_agent.h). Everything runs on the loop's thread, except
- * agentd_post(), which engines' threads call, agentd_stop(), and the tasks that shm.c and engine.c give to
- * a pool of threads, which starts before the agent listens. gRPC's threads hand calls over to the loop. A status takes
- * no lock of an engine: the loop asks each engine for a report, and the last answer completes the status. A
- * configuration is freed when new jobs use another one and no running job uses it. */
+/* The agent: the hub of agent/node/core/hub.h on one libuv loop, with an engine for each
+ * job. It runs as the daemon reduction-agent or on a thread of a training process
+ * (node_agent.h). Everything runs on the loop's thread, except agentd_post(), which
+ * engines' threads call, agentd_stop(), and the tasks that shm.c and engine.c give to a
+ * pool of threads, which starts before the agent listens. gRPC's threads hand calls over
+ * to the loop. A status takes no lock of an engine: the loop asks each engine for a
+ * report, and the last answer completes the status. A configuration is freed when new
+ * jobs use another one and no running job uses it. */
 #ifndef RS_AGENT_NODE_DAEMON_AGENTD_H
 #define RS_AGENT_NODE_DAEMON_AGENTD_H
 
@@ -30,8 +32,8 @@ struct agentd_out {
 	union local_message m;
 };
 
-/* A client's connection. Invariant: it exists until its poll handle is closed; client is NULL after
- * local_client_lost(). */
+/* A client's connection. Invariant: it exists until its poll handle is closed; client is
+ * NULL after local_client_lost(). */
 struct agentd_conn {
 	struct agentd *a;
 	LIST_ENTRY(agentd_conn) link; /* in a->conns */
@@ -45,8 +47,8 @@ struct agentd_conn {
 	    *close_reason; /* why it will be closed as soon as the hub's call has returned; NULL: it stays open */
 };
 
-/* A socket and the lock that protects its path. Invariant: fd is -1 while it is closed, or if the gRPC module has it;
- * lock_fd is -1 while the path is not locked. */
+/* A socket and the lock that protects its path. Invariant: fd is -1 while it is closed,
+ * or if the gRPC module has it; lock_fd is -1 while the path is not locked. */
 struct agentd_socket {
 	char path[RS_PATH_LEN];
 	char lock_path[RS_PATH_LEN + 8];
@@ -60,8 +62,9 @@ struct agentd_config {
 	struct rs_config cfg;
 };
 
-/* One agent. Invariants: conns holds exactly the open connections; configs holds the configurations that were read
- * since agentd_open and may be in use; after closed is set all handles are closing and no engine is left. */
+/* One agent. Invariants: conns holds exactly the open connections; configs holds the
+ * configurations that were read since agentd_open and may be in use; after closed is set
+ * all handles are closing and no engine is left. */
 struct agentd {
 	const struct rs_config *cfg; /* for new jobs: the one of agentd_open, or one of configs */
 	struct agentd_config *configs;
@@ -108,21 +111,23 @@ struct agentd_hooks {
 };
 
 /* loop.c */
-/* Opens the agent and listens at `socket`. *a must stay where it is, and cfg and log valid, until agentd_serve has
- * returned, which must be called then. Errors: RS_ECONFIG, RS_ENOMEM, those of agentd_socket_open; nothing is left
- * open.
+/* Opens the agent and listens at `socket`. *a must stay where it is, and cfg and log
+ * valid, until agentd_serve has returned, which must be called then. Errors: RS_ECONFIG,
+ * RS_ENOMEM, those of agentd_socket_open; nothing is left open.
  */
 int agentd_open(struct agentd *a, const struct rs_config *cfg, const char *socket, struct rs_log *log,
 		struct rs_err *e);
-/* Serves until agentd_stop or agentd_drain and the end of all jobs, and closes everything. */
-void agentd_serve(struct agentd *a);
-/* Takes no new clients; jobs may continue until deadline_ms. May be called again with another time. May close
+/* Serves until agentd_stop or agentd_drain and the end of all jobs, and closes
  * everything. */
+void agentd_serve(struct agentd *a);
+/* Takes no new clients; jobs may continue until deadline_ms. May be called again with
+ * another time. May close everything. */
 void agentd_drain(struct agentd *a, uint64_t deadline_ms);
 /* Tells it to stop; jobs may continue for drain_ms. From another thread, once. */
 void agentd_stop(struct agentd *a, uint32_t drain_ms);
 /* config.c */
-/* Takes over a configuration, for jobs that start later. Errors: RS_ENOMEM; then *fresh stays with the caller. */
+/* Takes over a configuration, for jobs that start later. Errors: RS_ENOMEM; then *fresh
+ * stays with the caller. */
 int agentd_take_config(struct agentd *a, const struct rs_config *fresh, struct rs_err *e);
 /* Frees the configurations that no job uses any more. */
 void agentd_free_configs(struct agentd *a);
@@ -138,15 +143,16 @@ void agentd_take_events(struct agentd *a);
 void agentd_check_end_soon(struct agentd *a);
 
 /* socket.c */
-/* Opens the socket. Removes a stale socket file; refuses one on which another agent listens. Errors: RS_EIO;
- * RS_EREFUSED: the name is in use, which may pass. */
+/* Opens the socket. Removes a stale socket file; refuses one on which another agent
+ * listens. Errors: RS_EIO; RS_EREFUSED: the name is in use, which may pass. */
 int agentd_socket_open(struct agentd_socket *s, const char *path, struct rs_err *e);
-/* Makes a path that is not abstract free for a socket that others open there: locks it, and removes a stale socket.
- * agentd_socket_close removes the socket and the lock. Errors as agentd_socket_open. */
+/* Makes a path that is not abstract free for a socket that others open there: locks it,
+ * and removes a stale socket. agentd_socket_close removes the socket and the lock. Errors
+ * as agentd_socket_open. */
 int agentd_socket_claim(struct agentd_socket *s, const char *path, struct rs_err *e);
 void agentd_socket_close(struct agentd_socket *s);
-/* Checks the peer of a connection: root, the agent's own user and members of the socket's group are allowed. Errors:
- * RS_EREFUSED. */
+/* Checks the peer of a connection: root, the agent's own user and members of the socket's
+ * group are allowed. Errors: RS_EREFUSED. */
 int agentd_socket_check_peer(const struct agentd_socket *s, int fd, uint32_t *ret_pid, struct rs_err *e);
 
 /* conn.c */
@@ -172,10 +178,12 @@ void agentd_engine_stats(void *ctx, void *engine, uint64_t *ret_tx, uint64_t *re
 void agentd_engine_free(void *ctx, void *engine, struct local_job *job);
 /* As engine_ask_report, for an engine of the hub. */
 void agentd_engine_ask(void *engine, struct exchange_report *to, void (*done)(void *user), void *user);
-/* As engine_trace, for an engine of the hub. Has no effect if the engine is being freed. */
+/* As engine_trace, for an engine of the hub. Has no effect if the engine is being
+ * freed. */
 void agentd_engine_trace(struct agentd *a, const void *engine, struct trace *trace, void (*done)(void *user),
 			 void *user);
-/* Returns whether the threads of all engines have answered the call before, and asks them again. */
+/* Returns whether the threads of all engines have answered the call before, and asks them
+ * again. */
 bool agentd_engines_answer(struct agentd *a);
 /* Polls the busy-polled engines. Returns whether anything had been received. */
 bool agentd_engines_busy_poll(struct agentd *a);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The configurations of an agent that reads its file again. Jobs that start later use the last one; a running job keeps
- * the one that it started with, since all its ranks must agree. */
+/* The configurations of an agent that reads its file again. Jobs that start later use the
+ * last one; a running job keeps the one that it started with, since all its ranks must
+ * agree. */
 #include "agent/node/daemon/agentd.h"
 
 #include <stdlib.h>

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Connections of clients. The happy path: accepted and allowed -> messages are received and sent -> GOODBYE, or the
- * client closes its end of the socket. Failure modes: not allowed or too many (REFUSED, closed); the client does not
- * read its messages (dropped when its queue is full); it breaks the protocol (the hub drops it). A connection is never
- * closed within a call of the hub: it gets a close_reason there, and is closed when the loop continues. */
+/* Connections of clients. The happy path: accepted and allowed -> messages are received
+ * and sent -> GOODBYE, or the client closes its end of the socket. Failure modes: not
+ * allowed or too many (REFUSED, closed); the client does not read its messages (dropped
+ * when its queue is full); it breaks the protocol (the hub drops it). A connection is
+ * never closed within a call of the hub: it gets a close_reason there, and is closed when
+ * the loop continues. */
 #include "agent/node/daemon/agentd.h"
 #include "common/loop_uv.h"
 
@@ -78,8 +80,8 @@ static void conn_flush(struct agentd_conn *c)
 	}
 }
 
-/* Queues a message until the socket is writable; fd belongs to the queue. Returns false if the client is dropped
- * instead. */
+/* Queues a message until the socket is writable; fd belongs to the queue. Returns false
+ * if the client is dropped instead. */
 static bool conn_queue(struct agentd_conn *c, const union local_message *m, int fd)
 {
 	struct agentd_out *o;
@@ -126,8 +128,8 @@ void agentd_drop(void *ctx, struct local_client *client)
 	conn_schedule_close(local_client_user(client), "left");
 }
 
-/* Frees the connection. The descriptor is closed only now: closing the handle still uses it, and another thread could
- * get the same number. */
+/* Frees the connection. The descriptor is closed only now: closing the handle still uses
+ * it, and another thread could get the same number. */
 static void conn_on_closed(uv_handle_t *h)
 {
 	struct agentd_conn *c = h->data;
@@ -145,7 +147,8 @@ static void conn_close(struct agentd_conn *c, const char *why)
 	uv_close((uv_handle_t *)&c->poll, conn_on_closed);
 }
 
-/* Closes the connection when no engine uses the client's memory any more; the client may wait for its end. */
+/* Closes the connection when no engine uses the client's memory any more; the client may
+ * wait for its end. */
 static void conn_end(struct agentd_conn *c, const char *why, bool exited)
 {
 	if (local_client_ended(c->client, why, exited)) {

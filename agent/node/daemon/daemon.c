@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The happy path of a status: the hub fills in jobs and local ranks -> each job's engine is asked for its report -> the
- * last answer completes the status. A trace: the hub names the engines of the jobs -> each engine gets a trace.
- * Failure modes: no memory for a report: the status lacks the reducers of that job. An engine ends before it has
+/* The happy path of a status: the hub fills in jobs and local ranks -> each job's engine
+ * is asked for its report -> the last answer completes the status. A trace: the hub names
+ * the engines of the jobs -> each engine gets a trace. Failure modes: no memory for a
+ * report: the status lacks the reducers of that job. An engine ends before it has
  * answered: the same. It ends while it records: its trace ends as it is. */
 #include "agent/node/daemon/daemon.h"
 

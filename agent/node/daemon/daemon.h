@@ -7,7 +7,8 @@
 #include "common/host/host.h"
 #include "common/host/process.h"
 
-/* The daemon. Invariant: while host.tracing, the first traces_n entries of `traces` are those that record. */
+/* The daemon. Invariant: while host.tracing, the first traces_n entries of `traces` are
+ * those that record. */
 struct agent_daemon {
 	struct agentd a;
 	struct host host;
@@ -19,9 +20,10 @@ struct agent_daemon {
 	unsigned traces_n;
 };
 
-/* Makes the host of an agent that agentd_open has opened, and opens its ports. d and p must stay where they are until
- * agentd_serve has returned, which must be called also after errors. Errors: those of host_open_ports; RS_ECONFIG and
- * those of agentd_socket_claim for a UNIX socket. */
+/* Makes the host of an agent that agentd_open has opened, and opens its ports. d and p
+ * must stay where they are until agentd_serve has returned, which must be called also
+ * after errors. Errors: those of host_open_ports; RS_ECONFIG and those of
+ * agentd_socket_claim for a UNIX socket. */
 int agent_daemon_start(struct agent_daemon *d, struct host_process *p, struct rs_err *e);
 
 #endif

@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The hub's engines are those of engine.h. While only small operations are pending, and for a moment after each, the
- * loop busy-polls their sockets itself: a result then wakes neither the engine's thread nor, from there, the loop. */
+/* The hub's engines are those of engine.h. While only small operations are pending, and
+ * for a moment after each, the loop busy-polls their sockets itself: a result then wakes
+ * neither the engine's thread nor, from there, the loop. */
 #include "agent/worker/engine/engine.h"
 #include "agent/node/daemon/agentd.h"
 #include "proto/operation.h"
 
 #include <stdlib.h>
 
-/* A call of engine_free, which waits for the engine's thread and therefore runs on another one. */
+/* A call of engine_free, which waits for the engine's thread and therefore runs on
+ * another one. */
 struct freeing {
 	struct rs_task task; /* first */
 	struct agentd *a;
@@ -15,7 +17,8 @@ struct freeing {
 	struct local_job *job;
 };
 
-/* An engine as the hub knows it. The request to free it is allocated with it, since freeing must not fail. */
+/* An engine as the hub knows it. The request to free it is allocated with it, since
+ * freeing must not fail. */
 struct agentd_engine {
 	struct engine *engine;
 	bool single_worker;
@@ -26,7 +29,8 @@ struct agentd_engine {
 	struct freeing freeing;
 };
 
-/* Starts busy polling; the loop must not sleep from now on, see loop_on_check in loop.c. */
+/* Starts busy polling; the loop must not sleep from now on, see loop_on_check in
+ * loop.c. */
 static void agentd_engine_busy_poll(struct agentd *a, struct agentd_engine *en)
 {
 	en->since_ns = uv_hrtime();

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The agent's loop. The happy path: the socket opens -> clients connect and leave -> agentd_drain or agentd_stop: no
- * new clients; jobs may finish until the deadline, then they are aborted -> all engines are freed -> everything closes.
+/* The agent's loop. The happy path: the socket opens -> clients connect and leave ->
+ * agentd_drain or agentd_stop: no new clients; jobs may finish until the deadline, then
+ * they are aborted -> all engines are freed -> everything closes.
  */
 #include "agent/node/core/check.h"
 #include "agent/node/daemon/agentd.h"
@@ -16,7 +17,8 @@
 #include <string.h>
 #include <unistd.h>
 
-/* While stopping: closes everything when all jobs have ended. Tasks of the pool that end now find no client. */
+/* While stopping: closes everything when all jobs have ended. Tasks of the pool that end
+ * now find no client. */
 static void loop_check_stopped(struct agentd *a)
 {
 	if (!a->stopping || a->closed || !local_hub_drained(a->hub))
@@ -52,8 +54,8 @@ void agentd_drain(struct agentd *a, uint64_t deadline_ms)
 
 static void loop_process(struct agentd *a)
 {
-	/* before an event makes the first local rank READY: a process that it forks later would keep the name, which
-	 * the job may need again */
+	/* before an event makes the first local rank READY: a process that it forks later
+	 * would keep the name, which the job may need again */
 	if (!a->hooks && local_hub_gathered(a->hub))
 		loop_stop_listening(a);
 	agentd_take_events(a);
@@ -79,7 +81,8 @@ static void loop_on_task_ended(void *ctx)
 	uv_async_send(&((struct agentd *)ctx)->wake);
 }
 
-/* Called once in each iteration of the loop: busy-polls, and decides whether the loop may sleep. */
+/* Called once in each iteration of the loop: busy-polls, and decides whether the loop may
+ * sleep. */
 static void loop_on_check(uv_check_t *check)
 {
 	struct agentd *a = check->data;

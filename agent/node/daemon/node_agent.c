@@ -47,8 +47,8 @@ static uint64_t node_agent_now_ms(void)
 	return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
 }
 
-/* Returns the log level: lines about a daemon's life and about each job that starts and ends are of no use to a
- * program. */
+/* Returns the log level: lines about a daemon's life and about each job that starts and
+ * ends are of no use to a program. */
 static int node_agent_log_level(const struct rs_config *cfg)
 {
 	return cfg->logging.level == RS_LOG_INFO ? RS_LOG_WARN : cfg->logging.level;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the other files ask of the loop: its timer, the events of engines' threads, and a look at the end. */
+/* What the other files ask of the loop: its timer, the events of engines' threads, and a
+ * look at the end. */
 #include "agent/node/daemon/agentd.h"
 
 void agentd_check_end_soon(struct agentd *a)

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Memory. What clients share is a memfd that the agent has made and sealed. It can neither shrink nor grow, and all its
- * pages exist before the client gets it, so that no access to it can fail (SIGBUS). Making the pages of a large buffer
- * takes time, so a pool of threads does it. */
+/* Memory. What clients share is a memfd that the agent has made and sealed. It can
+ * neither shrink nor grow, and all its pages exist before the client gets it, so that no
+ * access to it can fail (SIGBUS). Making the pages of a large buffer takes time, so a
+ * pool of threads does it. */
 #include "agent/node/daemon/agentd.h"
 #include "common/group_memory.h"
 
@@ -11,7 +12,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-/* One buffer that is being made. Invariant: with err.code 0, fd and map are valid when the work is done. */
+/* One buffer that is being made. Invariant: with err.code 0, fd and map are valid when
+ * the work is done. */
 struct making {
 	struct rs_task task; /* first */
 	struct agentd *a;
@@ -22,8 +24,8 @@ struct making {
 	struct rs_err err; /* code 0: made */
 };
 
-/* Checks that the control groups of this process allow so many bytes more. The kernel would end the process without a
- * word, and not refuse the memory. */
+/* Checks that the control groups of this process allow so many bytes more. The kernel
+ * would end the process without a word, and not refuse the memory. */
 static int shm_check_room(uint64_t bytes, struct rs_err *e)
 {
 	struct rs_group_memory group;

@@ -14,8 +14,9 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-/* Locks the file at path, so that of two agents that start at once only one succeeds. An agent that ends removes the
- * file: then the locked file is no longer the one at the path, and this function tries again. */
+/* Locks the file at path, so that of two agents that start at once only one succeeds. An
+ * agent that ends removes the file: then the locked file is no longer the one at the
+ * path, and this function tries again. */
 static int socket_lock(const char *path, const char *socket, int *ret, struct rs_err *e)
 {
 	struct stat have, there;
@@ -158,7 +159,8 @@ int agentd_socket_open(struct agentd_socket *s, const char *path, struct rs_err 
 void agentd_socket_close(struct agentd_socket *s)
 {
 	if (s->fd >= 0) {
-		/* later connects are refused, even if a forked process has the descriptor */
+		/* later connects are refused, even if a forked process has the
+		 * descriptor */
 		shutdown(s->fd, SHUT_RDWR);
 		close(s->fd);
 		s->fd = -1;

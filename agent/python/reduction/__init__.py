@@ -56,8 +56,8 @@ __all__ = [
 ]
 
 
-# Modules that are imported on first use: NumPy may be missing where only a tool such as reduction.nccl_log runs, and
-# PyTorch takes seconds.
+# Modules that are imported on first use: NumPy may be missing where only a tool such as
+# reduction.nccl_log runs, and PyTorch takes seconds.
 _LATER = {"Communicator": "comm", "Request": "comm", "Stats": "comm", "Group": "group"}
 
 

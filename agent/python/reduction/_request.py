@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 _SLICE_MS = 100  # time that a wait spends in the library before Python checks for Ctrl-C
 
-# of each thread: a structure for errors and a reference to it, since waits of several threads overlap
+# of each thread: a structure for errors and a reference to it, since waits of several
+# threads overlap
 _thread = threading.local()
 
 
@@ -41,8 +42,8 @@ class Request:
         self._target = target
         self._blocks = (send, receive)  # keeps the memory alive while the library uses it
         self._error: Optional[Exception] = None
-        # held by the one thread that is in reduction_wait; re-entrant because a signal handler may end a wait just when
-        # it has got the lock
+        # held by the one thread that is in reduction_wait; re-entrant because a signal
+        # handler may end a wait just when it has got the lock
         self._lock = threading.RLock()
 
     def _abandon(self) -> None:

@@ -130,7 +130,8 @@ class Communicator:
     ):
         self._handle: Optional[int] = None
         self._pid = os.getpid()
-        # guards _handle, _pending and the order of starts; re-entrant because the garbage collector may free a buffer
+        # guards _handle, _pending and the order of starts; re-entrant because the garbage
+        # collector may free a buffer
         self._lock = threading.RLock()
         self._pending: Deque[Request] = collections.deque()
         self._unused: List[Tuple[int, int]] = []  # addresses and sizes of buffers that are to be freed
@@ -190,7 +191,8 @@ class Communicator:
         return self._handle
 
     def _forget_done(self) -> None:
-        # only the oldest: a program with hundreds pending must not test each of them at every start
+        # only the oldest: a program with hundreds pending must not test each of them at
+        # every start
         pending = self._pending
         while pending and (pending[0]._handle is None or pending[0].done()):
             pending.popleft()
@@ -425,7 +427,8 @@ class Communicator:
         return numpy.frombuffer(memory, dtype=form).reshape(shape)
 
     def _free_buffer(self, buffer: Tuple[int, int]) -> None:
-        # the garbage collector calls this in any thread, also in abort(): it must not wait for one that starts
+        # the garbage collector calls this in any thread, also in abort(): it must not
+        # wait for one that starts
         self._unused.append(buffer)
         if self._lock.acquire(blocking=False):
             self._free_unused()

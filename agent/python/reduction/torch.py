@@ -67,7 +67,8 @@ def _from_torch() -> Dict[str, Any]:
     return options
 
 
-# With one of these given, the job may be another group of processes than torch.distributed's.
+# With one of these given, the job may be another group of processes than
+# torch.distributed's.
 _PLACES = ("generation", "rank", "world_size")
 
 
@@ -266,7 +267,8 @@ def allreduce_hook(
         raise TypeError(f"gradients of {tensor.dtype} are not supported; supported are {', '.join(sorted(_DTYPES))}")
     if not torch.autograd._profiler_enabled():
         return state._submit(tensor, bucket.index(), bucket.is_last(), later=True)
-    # a range of torch.profiler that lasts until the result is there; emit_nvtx() makes an NVTX range of it
+    # a range of torch.profiler that lasts until the result is there; emit_nvtx() makes an
+    # NVTX range of it
     label = f"reduction::all_reduce bucket {bucket.index()} ({tensor.numel() * tensor.element_size()} bytes)"
     with torch.profiler.record_function(label) as span:
         future = state._submit(tensor, bucket.index(), bucket.is_last(), later=True)

@@ -25,7 +25,8 @@ from .torch_place import NAME
 _c10d = torch._C._distributed_c10d
 _VERSION = tuple(int(number) for number in re.findall(r"\d+", torch.__version__)[:2])
 HAS_BACKEND = _VERSION >= (2, 14)  # a Backend can be a Python class
-# torch's C++ code has these objects, but does not keep Python's garbage collector from clearing them
+# torch's C++ code has these objects, but does not keep Python's garbage collector from
+# clearing them
 _backends: Set[Any] = set()
 
 
@@ -66,8 +67,9 @@ class ReductionGroup(Operations, _c10d.ProcessGroup):
             self._register("cpu", "GLOO", inner)
         return inner
 
-    # torch keeps the name and the description in the registered gloo, unless the group has these. The first form is
-    # for C++ code of torch 2.6 and later, the second one for Python.
+    # torch keeps the name and the description in the registered gloo, unless the group
+    # has these. The first form is for C++ code of torch 2.6 and later, the second one for
+    # Python.
 
     def getGroupName(self) -> str:
         """Returns the name that torch has given to the group."""

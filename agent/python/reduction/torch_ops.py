@@ -38,10 +38,12 @@ _DTYPES = {
                   torch.float64)
 }  # fmt: skip
 _OP_NAMES = {value: name for name, value in _c10d.ReduceOp.RedOpType.__members__.items()}
-# channels by the key of their group, of this process: those that are open or being opened, at least
+# channels by the key of their group, of this process: those that are open or being
+# opened, at least
 _channels: "weakref.WeakValueDictionary[str, Channel]" = weakref.WeakValueDictionary()
-# by the key of a group: how often it was made again while its former communicator was still being opened. An opening
-# cannot be stopped; with the same name the other ranks could meet the former one.
+# by the key of a group: how often it was made again while its former communicator was
+# still being opened. An opening cannot be stopped; with the same name the other ranks
+# could meet the former one.
 _serials: Dict[str, int] = {}
 
 
@@ -264,7 +266,8 @@ class Operations(OtherOperations):
             if dense is not tensor:
                 tensor.detach().copy_(dense)
 
-        # in the order of the calls, since an all-gather is an operation of all ranks of the node
+        # in the order of the calls, since an all-gather is an operation of all ranks of
+        # the node
         return self._slices.start(
             Work(self._slices, "all_reduce", [tensor], begin, finish, arrivals, in_order=True, timeout=timeout)
         )
@@ -414,8 +417,8 @@ def _open(options: Dict[str, Any]) -> Communicator:
 
 
 def _open_channel(key: str, options: Dict[str, Any], timeout: float, members: Optional[List[int]]) -> Channel:
-    # the first operation may come late on some ranks: it has as long as any other. The opening ends a little earlier,
-    # since its error says which ranks are missing.
+    # the first operation may come late on some ranks: it has as long as any other. The
+    # opening ends a little earlier, since its error says which ranks are missing.
     options.setdefault("connect_timeout", timeout - min(timeout / 10, 5))
     channel = Channel(lambda: _open(options), timeout, members)
     _channels[key] = channel

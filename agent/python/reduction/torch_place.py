@@ -48,7 +48,8 @@ def _machine() -> str:
     boot = _read(pathlib.Path("/proc/sys/kernel/random/boot_id"))
     if boot:
         return boot
-    # systemd's ProcSubset=pid hides it: then the addresses of the network cards, which clones of a machine do not share
+    # systemd's ProcSubset=pid hides it: then the addresses of the network cards, which
+    # clones of a machine do not share
     cards = sorted(_read(path) for path in pathlib.Path("/sys/class/net").glob("*/address"))
     return " ".join([_read(pathlib.Path("/etc/machine-id")), *cards])
 

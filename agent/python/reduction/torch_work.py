@@ -28,8 +28,9 @@ from .comm import Communicator, Request
 from .torch_stream import Arrivals, future_for
 
 _BaseWork = torch._C._distributed_c10d.Work
-# Works that nobody has waited for yet. C++ code of torch 1.13 that gets a Work from Python does not keep its Python
-# part alive, and would wait for ever in the part that is left.
+# Works that nobody has waited for yet. C++ code of torch 1.13 that gets a Work from
+# Python does not keep its Python part alive, and would wait for ever in the part that is
+# left.
 _HELD = 64
 _SHUT_DOWN = "the process group has been shut down"
 
@@ -49,7 +50,8 @@ def named_ranks(message: str, members: Optional[Sequence[int]]) -> str:
 
 
 def _value_or_raise(future: torch.futures.Future) -> Any:
-    # an error of Future.set_exception() is not seen by C++ code that waits, one that a callback raises is
+    # an error of Future.set_exception() is not seen by C++ code that waits, one that a
+    # callback raises is
     value = future.value()
     if isinstance(value, Exception):
         raise value
@@ -97,7 +99,8 @@ class Work(_BaseWork):
         self._error: Optional[Exception] = None
         self._future: Optional[torch.futures.Future] = None
         self._plain: Optional[torch.futures.Future] = None  # completes _future; None: done, or a thread is doing it
-        # its number in the channel, behind those of the operations in whose callbacks it was started
+        # its number in the channel, behind those of the operations in whose callbacks it
+        # was started
         self._path: Tuple[int, ...] = ()
         self._asked_at: Tuple[int, ...] = ()  # path of the channel's last operation when the future was asked for
 

@@ -35,7 +35,8 @@ static const char *retain_check(const struct retain *r, unsigned priorities)
 	return NULL;
 }
 
-/* The chunks in the ring are in the order of their positions, and each has the header of its operation. */
+/* The chunks in the ring are in the order of their positions, and each has the header of
+ * its operation. */
 static const char *check_ring(const struct link *l, const struct stream *s)
 {
 	unsigned priority = (unsigned)(s - l->streams);

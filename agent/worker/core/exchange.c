@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The exchange as a whole and the connections of its links. The happy path: all links join and start, operations are
- * submitted and done, goodbye. Failure modes: a reducer cannot be reached or a rank does not join in time; a reducer is
- * lost, silent or breaks the protocol; another rank sends ABORT; an operation times out. Each of them leads to
- * exchange_fail, unless the other reducers take over: ABORT is sent on the remaining links, then every pending
- * operation ends with the reason. */
+/* The exchange as a whole and the connections of its links. The happy path: all links
+ * join and start, operations are submitted and done, goodbye. Failure modes: a reducer
+ * cannot be reached or a rank does not join in time; a reducer is lost, silent or breaks
+ * the protocol; another rank sends ABORT; an operation times out. Each of them leads to
+ * exchange_fail, unless the other reducers take over: ABORT is sent on the remaining
+ * links, then every pending operation ends with the reason. */
 #include "agent/worker/core/link_fail.h"
 #include "agent/worker/core/link_io.h"
 #include "agent/worker/core/link_queue.h"
@@ -13,7 +14,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Returns the most bytes of one saved frame. A chunk of a 16-bit type can be sent as float32. */
+/* Returns the most bytes of one saved frame. A chunk of a 16-bit type can be sent as
+ * float32. */
 static size_t exchange_saved_bytes(const struct exchange_params *p)
 {
 	return FRAME_HEADER + 2 * (size_t)p->chunk_bytes;
@@ -28,7 +30,8 @@ static unsigned exchange_count_links(const struct exchange_params *p)
 	return n;
 }
 
-/* Returns the size of the ring of LINK_RETAINED: its entries belong to chunks in the rings of the priorities. */
+/* Returns the size of the ring of LINK_RETAINED: its entries belong to chunks in the
+ * rings of the priorities. */
 static uint32_t exchange_retained_ring(const struct exchange_params *p, uint32_t ring)
 {
 	return p->priorities > 2 ? 4 * ring : p->priorities * ring;

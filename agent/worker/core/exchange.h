@@ -1,27 +1,33 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The worker's side of the wire protocol, without I/O: no locks, no clock, no system calls. It decides which chunk is
- * sent next on which link, where received bytes go, when an operation is done and when a peer is lost. A driver
- * (engine/engine_uv.c, the simulator) moves the bytes and passes the time.
+/* The worker's side of the wire protocol, without I/O: no locks, no clock, no system
+ * calls. It decides which chunk is sent next on which link, where received bytes go, when
+ * an operation is done and when a peer is lost. A driver (engine/engine_uv.c, the
+ * simulator) moves the bytes and passes the time.
  *
- * An exchange has one link for each lane of each reducer. Chunk i of operation q belongs to shard (i + q) mod shards;
- * the configuration says which link a shard lives on. Each link sends its own chunks of one priority in the order
- * (seq, chunk), which is the same on all ranks. Chunks of higher priorities are sent first. A link has at most `window`
+ * An exchange has one link for each lane of each reducer. Chunk i of operation q belongs
+ * to shard (i + q) mod shards; the configuration says which link a shard lives on. Each
+ * link sends its own chunks of one priority in the order (seq, chunk), which is the same
+ * on all ranks. Chunks of higher priorities are sent first. A link has at most `window`
  * chunks in flight, and a few more so that each priority can always make progress.
  *
- * The happy path of a link: connecting -> the driver has connected, HELLO is sent -> (CHALLENGE -> PROOF, if the job
- * has a secret) -> WELCOME -> joined -> START -> running. After a failed connect or a REFUSED with retry the link waits
- * and tries again, until the connect timeout. When a connection is lost later and the job may fail over (job.failover,
- * at least two reducers), the other reducers take over its shards (view.c) and no operation fails. Every other failure
- * of a link ends the exchange: all pending operations fail with the same sentence. ABORT carries that sentence to the
- * reducers that are still connected, so that the other ranks read the cause.
+ * The happy path of a link: connecting -> the driver has connected, HELLO is sent ->
+ * (CHALLENGE -> PROOF, if the job has a secret) -> WELCOME -> joined -> START -> running.
+ * After a failed connect or a REFUSED with retry the link waits and tries again, until
+ * the connect timeout. When a connection is lost later and the job may fail over
+ * (job.failover, at least two reducers), the other reducers take over its shards (view.c)
+ * and no operation fails. Every other failure of a link ends the exchange: all pending
+ * operations fail with the same sentence. ABORT carries that sentence to the reducers
+ * that are still connected, so that the other ranks read the cause.
  *
- * A chunk is sent if its bytes are ready, if the window allows it, and if the link is not too far ahead of the slowest
- * one. Its RESULT is received into the operation's memory, or into the retained results if the contribution is still
- * there. After the loss of a reducer view_apply() empties all streams and assigns the shards again. On RESUME
- * stream_begin() starts at the position on which all ranks agree: HAVE for retained results, DATA for the rest.
+ * A chunk is sent if its bytes are ready, if the window allows it, and if the link is not
+ * too far ahead of the slowest one. Its RESULT is received into the operation's memory,
+ * or into the retained results if the contribution is still there. After the loss of a
+ * reducer view_apply() empties all streams and assigns the shards again. On RESUME
+ * stream_begin() starts at the position on which all ranks agree: HAVE for retained
+ * results, DATA for the rest.
  *
- * The submitter owns an exchange_op and its memory until done(). The exchange owns everything else. A file uses only
- * files in the lines below it:
+ * The submitter owns an exchange_op and its memory until done(). The exchange owns
+ * everything else. A file uses only files in the lines below it:
  *
  *   exchange.c, exchange_tick.c, single_worker.c, report.c   what the driver calls
  *   link_io.c                                      bytes of one link
@@ -49,8 +55,8 @@
 #include <sys/uio.h>
 
 enum {
-	/* Chunks for each link by which a link may be ahead of the slowest one; see stream_within_lead(). More if there
-	 * are more shards than that. */
+	/* Chunks for each link by which a link may be ahead of the slowest one; see
+	 * stream_within_lead(). More if there are more shards than that. */
 	EXCHANGE_LEAD_PER_LINK = 8,
 };
 
@@ -86,24 +92,27 @@ struct exchange_options {
 	bool single_worker;   /* world_size is 1 and no chunk is sent to a reducer: see exchange_run_single() */
 	bool adaptive;        /* the driver passes signals that set the size of the windows; else windows stay as
 				 configured */
-	/* Optional. Loads the job's secret. With it the exchange proves to each reducer that it has the secret and
-	 * requires the same proof; without it a reducer that asks for a proof is an error. Called for each connection,
-	 * so the secret may change. */
+	/* Optional. Loads the job's secret. With it the exchange proves to each reducer
+	 * that it has the secret and requires the same proof; without it a reducer that
+	 * asks for a proof is an error. Called for each connection, so the secret may
+	 * change. */
 	int (*secret)(void *user, struct auth_secret *ret, struct rs_err *e);
 	/* Writes n unpredictable random bytes. Required together with `secret`. */
 	int (*random)(void *user, void *buf, size_t n, struct rs_err *e);
 	/* Optional. A reducer is back, or was lost for the reason `why`. */
 	void (*reducer_changed)(void *user, const struct rs_reducer *r, enum exchange_change how, const char *why);
-	/* Optional. inspect() has found NaN or infinity and job.detect_nonfinite is `log`. At most once for each
-	 * operation. */
+	/* Optional. inspect() has found NaN or infinity and job.detect_nonfinite is
+	 * `log`. At most once for each operation. */
 	void (*on_nonfinite)(void *user, const struct rs_err *what);
-	/* Optional. An operation has waited long for other ranks; the sentence says for which. */
+	/* Optional. An operation has waited long for other ranks; the sentence says for
+	 * which. */
 	void (*late)(void *user, const char *sentence);
-	/* Optional. Not all ranks have joined; the sentence says who is missing. Called after EXCHANGE_QUIET_MS and
-	 * then at growing intervals. */
+	/* Optional. Not all ranks have joined; the sentence says who is missing. Called
+	 * after EXCHANGE_QUIET_MS and then at growing intervals. */
 	void (*waiting)(void *user, const char *sentence);
-	/* Optional. The job runs without all of its reducers; the sentence says which are lost, for how long and why,
-	 * and why they cannot come back. Called EXCHANGE_LOST_MS after a loss, then every EXCHANGE_DEGRADED_MS. */
+	/* Optional. The job runs without all of its reducers; the sentence says which are
+	 * lost, for how long and why, and why they cannot come back. Called
+	 * EXCHANGE_LOST_MS after a loss, then every EXCHANGE_DEGRADED_MS. */
 	void (*degraded)(void *user, const char *sentence);
 	void *user;
 };
@@ -123,18 +132,20 @@ enum exchange_want {
 	EXCHANGE_CLOSE,    /* close the connection at once, then call exchange_disconnected() */
 };
 
-/* Creates an exchange. Links are numbered 0 .. exchange_links() - 1. All functions of one exchange belong to one thread
- * unless they say otherwise. now_ms is a monotonic clock in milliseconds. Callbacks of operations must not call the
- * exchange. All memory is allocated here, except for control messages while they are decoded.
+/* Creates an exchange. Links are numbered 0 .. exchange_links() - 1. All functions of one
+ * exchange belong to one thread unless they say otherwise. now_ms is a monotonic clock in
+ * milliseconds. Callbacks of operations must not call the exchange. All memory is
+ * allocated here, except for control messages while they are decoded.
  * Errors: RS_ENOMEM, RS_EINVAL. */
 int exchange_new(struct exchange **ret, const struct exchange_options *opt, uint64_t now_ms, struct rs_err *e);
 
-/* Frees the exchange. All operations must be done: the state is EXCHANGE_ENDED, or none was submitted. */
+/* Frees the exchange. All operations must be done: the state is EXCHANGE_ENDED, or none
+ * was submitted. */
 void exchange_free(struct exchange *x);
 
 enum exchange_state exchange_state(const struct exchange *x);
-/* Returns why the exchange ends or ended. Its code is 0 before the end, and after exchange_goodbye without pending
- * operations. */
+/* Returns why the exchange ends or ended. Its code is 0 before the end, and after
+ * exchange_goodbye without pending operations. */
 const struct rs_err *exchange_error(const struct exchange *x);
 
 unsigned exchange_links(const struct exchange *x);
@@ -144,53 +155,61 @@ unsigned exchange_reducer(const struct exchange *x, unsigned link);
 const char *exchange_address(const struct exchange *x, unsigned link);
 enum exchange_want exchange_want(const struct exchange *x, unsigned link, uint64_t now_ms);
 
-/* Returns true once after a change that may affect what links want or have to send: the driver then serves all links.
- * Call it after every other call. Room that exchange_received made on its own link does not set it. */
+/* Returns true once after a change that may affect what links want or have to send: the
+ * driver then serves all links. Call it after every other call. Room that
+ * exchange_received made on its own link does not set it. */
 bool exchange_links_changed(struct exchange *x);
 
 /* The driver has begun to connect the link. */
 void exchange_connecting(struct exchange *x, unsigned link, uint64_t now_ms);
-/* Sets the channel binding of the connection for the proofs, before exchange_connected: at most AUTH_BINDING_MAX bytes
- * that only the two ends know; copied. Without this call the connection has none. */
+/* Sets the channel binding of the connection for the proofs, before exchange_connected:
+ * at most AUTH_BINDING_MAX bytes that only the two ends know; copied. Without this call
+ * the connection has none. */
 void exchange_bind(struct exchange *x, unsigned link, const uint8_t *binding, size_t len);
 /* The link's connection is established. */
 void exchange_connected(struct exchange *x, unsigned link, uint64_t now_ms);
-/* The link's connection is closed or could not be made. `reason` says why ("connection reset by peer"), and `how` the
- * same as data; they are ignored if the exchange wanted the connection closed. */
+/* The link's connection is closed or could not be made. `reason` says why ("connection
+ * reset by peer"), and `how` the same as data; they are ignored if the exchange wanted
+ * the connection closed. */
 void exchange_disconnected(struct exchange *x, unsigned link, const char *reason, enum rs_loss how, uint64_t now_ms);
-/* As exchange_disconnected, for a reducer that has answered with something that no further attempt changes, such as a
- * certificate for another name. While the ranks join, this ends the exchange. */
+/* As exchange_disconnected, for a reducer that has answered with something that no
+ * further attempt changes, such as a certificate for another name. While the ranks join,
+ * this ends the exchange. */
 void exchange_rejected(struct exchange *x, unsigned link, const char *reason, uint64_t now_ms);
 
-/* Says where the next received bytes of a connected link go: the rest of a payload or a header and, after a payload,
- * the next header. Returns the number of entries; 0: do not read from the link. Valid until the next call for any link
- * other than exchange_send_target and exchange_recv_target. */
+/* Says where the next received bytes of a connected link go: the rest of a payload or a
+ * header and, after a payload, the next header. Returns the number of entries; 0: do not
+ * read from the link. Valid until the next call for any link other than
+ * exchange_send_target and exchange_recv_target. */
 unsigned exchange_recv_target(struct exchange *x, unsigned link, struct iovec iov[2]);
 /* n > 0 bytes have been written there. */
 void exchange_received(struct exchange *x, unsigned link, size_t n, uint64_t now_ms);
 
-/* Says what to send next, in at most max >= 3 entries; payloads point into the memory of operations. Returns the number
- * of entries; 0: nothing to send. No other call for any link may come between this one and exchange_sent. */
+/* Says what to send next, in at most max >= 3 entries; payloads point into the memory of
+ * operations. Returns the number of entries; 0: nothing to send. No other call for any
+ * link may come between this one and exchange_sent. */
 unsigned exchange_send_target(struct exchange *x, unsigned link, struct iovec *iov, unsigned max);
 /* The first n bytes of the last exchange_send_target have been sent. */
 void exchange_sent(struct exchange *x, unsigned link, size_t n, uint64_t now_ms);
 
-/* Returns true if the exchange wants the kernel's signal of the link's connection: once for each round of its window.
- * The signal may change what the link sends. */
+/* Returns true if the exchange wants the kernel's signal of the link's connection: once
+ * for each round of its window. The signal may change what the link sends. */
 bool exchange_wants_signal(const struct exchange *x, unsigned link);
 void exchange_signal(struct exchange *x, unsigned link, const struct window_signal *s, uint64_t now_ms);
 
-/* Starts op, or queues it until all ranks have joined. Errors: those of exchange_check, and the reason if the exchange
- * has ended. After an error the operation is not started and done() is not called. */
+/* Starts op, or queues it until all ranks have joined. Errors: those of exchange_check,
+ * and the reason if the exchange has ended. After an error the operation is not started
+ * and done() is not called. */
 int exchange_submit(struct exchange *x, struct exchange_op *op, uint64_t now_ms, struct rs_err *e);
 
 /* An operation's `ready` has increased. */
 void exchange_poke(struct exchange *x);
 
-/* With options.single_worker: does the work of reducers on the calling thread, chunk by chunk, until it has done
- * `bytes` bytes (of all processes) or nothing is left. Returns true if more is left; the driver then serves others and
- * calls again. Call it after exchange_submit, after exchange_poke, and when the state becomes EXCHANGE_RUNNING. Without
- * options.single_worker it returns false. */
+/* With options.single_worker: does the work of reducers on the calling thread, chunk by
+ * chunk, until it has done `bytes` bytes (of all processes) or nothing is left. Returns
+ * true if more is left; the driver then serves others and calls again. Call it after
+ * exchange_submit, after exchange_poke, and when the state becomes EXCHANGE_RUNNING.
+ * Without options.single_worker it returns false. */
 bool exchange_run_single(struct exchange *x, uint64_t bytes);
 
 /* Handles timeouts and heartbeats. Call it at exchange_next() at the latest. */
@@ -200,11 +219,12 @@ uint64_t exchange_next(const struct exchange *x);
 /* Ends the job on all ranks with this code and sentence. */
 void exchange_abort(struct exchange *x, int code, const char *message, uint64_t now_ms);
 
-/* Leaves the job in good order, when all ranks have the results that this rank may have to provide. Pending operations
- * fail with RS_ECLOSED at once. */
+/* Leaves the job in good order, when all ranks have the results that this rank may have
+ * to provide. Pending operations fail with RS_ECLOSED at once. */
 void exchange_goodbye(struct exchange *x, uint64_t now_ms);
 
-/* Returns the features that the job uses; before its first operation may be sent: those that are still possible. */
+/* Returns the features that the job uses; before its first operation may be sent: those
+ * that are still possible. */
 uint64_t exchange_features(const struct exchange *x);
 
 /* Returns the number of operations that were completed without an error. Any thread. */

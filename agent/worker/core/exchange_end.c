@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The end of an exchange. The happy path: goodbye, when other ranks need no results from this one; GOODBYE is sent on
- * all links. Failure modes: each leads to exchange_fail, which sends ABORT on the remaining links. Operations end only
- * after these frames are sent, since a frame that is partly sent still points into their memory. */
+/* The end of an exchange. The happy path: goodbye, when other ranks need no results from
+ * this one; GOODBYE is sent on all links. Failure modes: each leads to exchange_fail,
+ * which sends ABORT on the remaining links. Operations end only after these frames are
+ * sent, since a frame that is partly sent still points into their memory. */
 #include "agent/worker/core/exchange_text.h"
 #include "agent/worker/core/link_queue.h"
 
@@ -26,7 +27,8 @@ void exchange_check_ended(struct exchange *x)
 	}
 }
 
-/* Enters EXCHANGE_ENDING: queues a frame of this type on all links that may have joined, except `from`. */
+/* Enters EXCHANGE_ENDING: queues a frame of this type on all links that may have joined,
+ * except `from`. */
 static void exchange_begin_end(struct exchange *x, enum frame_type words, const struct link *from, uint64_t now_ms)
 {
 	x->state = EXCHANGE_ENDING;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Operations: an operation is checked, numbered and added to the streams of all links. After its last result it is
- * removed. */
+/* Operations: an operation is checked, numbered and added to the streams of all links.
+ * After its last result it is removed. */
 #include "agent/worker/core/stream.h"
 #include "common/assert.h"
 #include "common/dtype.h"
@@ -43,7 +43,8 @@ int exchange_check(uint32_t chunk_bytes, const struct operation *of, struct rs_e
 	return RS_OK;
 }
 
-/* Returns the bytes that `elems` elements of `size` bytes take, at most those of the ring if there is one. */
+/* Returns the bytes that `elems` elements of `size` bytes take, at most those of the ring
+ * if there is one. */
 static uint64_t exchange_span(uint64_t elems, uint64_t size, uint64_t ring)
 {
 	return ring ? min64(elems * size, ring) : elems * size;
@@ -123,7 +124,8 @@ void exchange_op_done(struct exchange *x, struct exchange_op *op)
 	for (unsigned i = 0; x->ping_on_done && i < x->links_n; i++)
 		x->links[i].ping_due |= x->links[i].ping_on_done;
 	x->links_changed |= x->ping_on_done;
-	/* only one thread writes; before done(), so that the count is visible to whoever learns of the end */
+	/* only one thread writes; before done(), so that the count is visible to whoever
+	 * learns of the end */
 	atomic_store_explicit(&x->ops_done, exchange_ops_done(x) + 1, memory_order_relaxed);
 	op->done(op, NULL);
 }

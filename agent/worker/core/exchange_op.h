@@ -11,8 +11,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* One operation on this worker. The submitter sets the first part and keeps the struct until done() is called.
- * Invariant between submit and done: chunks_left <= chunks, and chunks_left > 0. */
+/* One operation on this worker. The submitter sets the first part and keeps the struct
+ * until done() is called. Invariant between submit and done: chunks_left <= chunks, and
+ * chunks_left > 0. */
 struct exchange_op {
 	const void *send; /* this rank's contribution: elements of dtype, or float32 if wide */
 	void *recv;       /* the result: elements of dtype. May equal send unless wide. Nobody else may write to send or
@@ -21,25 +22,30 @@ struct exchange_op {
 	bool wide;           /* send holds float32 partial sums of a float16 or bfloat16 operation */
 	bool root;           /* of a broadcast: this rank sends the data; recv is not written */
 	const char *name;    /* for messages; NULL: none */
-	/* Optional. Size of the ring at send or recv in bytes, a multiple of the chunk size; 0: it is not a ring. */
+	/* Optional. Size of the ring at send or recv in bytes, a multiple of the chunk
+	 * size; 0: it is not a ring. */
 	uint64_t send_ring, recv_ring;
-	/* Optional. Number of elements of send that have been written so far. Chunks beyond it are not sent. Another
-	 * thread may increase it; exchange_poke() must follow. NULL: all elements. */
+	/* Optional. Number of elements of send that have been written so far. Chunks
+	 * beyond it are not sent. Another thread may increase it; exchange_poke() must
+	 * follow. NULL: all elements. */
 	const _Atomic uint64_t *ready;
-	/* Optional. Called before elements [first, first + n) of send are read for the first time. The agent adds up
-	 * its local ranks here. */
+	/* Optional. Called before elements [first, first + n) of send are read for the
+	 * first time. The agent adds up its local ranks here. */
 	void (*fill)(struct exchange_op *op, uint64_t first, uint32_t n);
-	/* Optional. Checks the contribution of elements [first, first + n), which is at `at` in the form in which it is
-	 * sent, before it is sent for the first time and after fill(). The error is RS_ENONFINITE and does not end the
-	 * operation: job.detect_nonfinite decides. Not called again after it returned an error. */
+	/* Optional. Checks the contribution of elements [first, first + n), which is at
+	 * `at` in the form in which it is sent, before it is sent for the first time and
+	 * after fill(). The error is RS_ENONFINITE and does not end the operation:
+	 * job.detect_nonfinite decides. Not called again after it returned an error. */
 	int (*inspect)(struct exchange_op *op, const void *at, uint64_t first, uint32_t n, struct rs_err *e);
-	/* Optional, only with exchange_options.single_worker. Computes the result of elements [first, first + n) in
-	 * recv from the contribution at send. NULL: the contribution is the result and is in recv already. */
+	/* Optional, only with exchange_options.single_worker. Computes the result of
+	 * elements [first, first + n) in recv from the contribution at send. NULL: the
+	 * contribution is the result and is in recv already. */
 	void (*finish)(struct exchange_op *op, uint64_t first, uint32_t n);
-	/* Optional. The result of elements [first, first + n) is in recv. For a root: their bytes at send are not
-	 * needed any more. */
+	/* Optional. The result of elements [first, first + n) is in recv. For a root:
+	 * their bytes at send are not needed any more. */
 	void (*landed)(struct exchange_op *op, uint64_t first, uint32_t n);
-	/* The operation has ended: err is NULL on success, else the reason. The exchange does not use op afterwards. */
+	/* The operation has ended: err is NULL on success, else the reason. The exchange
+	 * does not use op afterwards. */
 	void (*done)(struct exchange_op *op, const struct rs_err *err);
 	void *user;
 
@@ -55,7 +61,8 @@ struct exchange_op {
 	uint64_t started_ms;
 };
 
-/* Returns the bytes of the smallest piece in which landed chunks are counted: whole chunks. */
+/* Returns the bytes of the smallest piece in which landed chunks are counted: whole
+ * chunks. */
 uint64_t exchange_piece_bytes(uint64_t chunk_bytes);
 /* Returns the bytes of a ring that does not slow an operation down. */
 uint64_t exchange_ring_bytes(const struct exchange_params *p);
@@ -66,11 +73,12 @@ static inline uint64_t exchange_ring_offset(uint64_t at, uint64_t ring)
 	return ring ? at % ring : at;
 }
 
-/* Returns the priority of an operation on the connection, 0 .. priorities - 1. Depends only on what is equal on all
- * ranks. Any thread. */
+/* Returns the priority of an operation on the connection, 0 .. priorities - 1. Depends
+ * only on what is equal on all ranks. Any thread. */
 uint8_t exchange_priority(unsigned priorities, const struct operation *of);
 
-/* Checks that the protocol can express the operation. Errors: RS_EINVAL (too many chunks). Any thread. */
+/* Checks that the protocol can express the operation. Errors: RS_EINVAL (too many
+ * chunks). Any thread. */
 int exchange_check(uint32_t chunk_bytes, const struct operation *of, struct rs_err *e);
 
 #endif

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The state of an exchange, for the files of the core. The link is declared in link.h, which includes this file. */
+/* The state of an exchange, for the files of the core. The link is declared in link.h,
+ * which includes this file. */
 #ifndef RS_AGENT_WORKER_CORE_EXCHANGE_STATE_H
 #define RS_AGENT_WORKER_CORE_EXCHANGE_STATE_H
 
@@ -48,9 +49,10 @@ struct exchange_trace {
 };
 
 /* Everything that one worker knows of its job.
- * Invariants: first .. last are exactly the submitted operations that are not done, in the order of seq; next_seq is
- * one more than the last seq; view_number is control_view_number(&view); the `own` lists of all links partition the
- * shards. In state EXCHANGE_ENDED first is NULL. */
+ * Invariants: first .. last are exactly the submitted operations that are not done, in
+ * the order of seq; next_seq is one more than the last seq; view_number is
+ * control_view_number(&view); the `own` lists of all links partition the shards. In state
+ * EXCHANGE_ENDED first is NULL. */
 struct exchange {
 	const struct exchange_params *params; /* those of opt */
 	struct exchange_options opt;          /* job, label, run and evidence point to the copies below */
@@ -75,8 +77,9 @@ struct exchange {
 	uint64_t next_seq;
 	_Atomic uint64_t ops_done; /* may be read by any thread */
 
-	/* How many chunks a link may be ahead of the slowest one; see stream_within_lead(). By priority: the position
-	 * at which the next operation begins, and a position that all links have reached. */
+	/* How many chunks a link may be ahead of the slowest one; see
+	 * stream_within_lead(). By priority: the position at which the next operation
+	 * begins, and a position that all links have reached. */
 	uint64_t max_lead;
 	uint64_t next_position[FRAME_PRIORITIES], floor[FRAME_PRIORITIES];
 	bool held_back; /* since the last result a link had to wait for a slower one */
@@ -120,15 +123,17 @@ static inline bool exchange_lives(const struct exchange *x, unsigned reducer)
 }
 
 /* exchange_end.c */
-/* Starts the end of the exchange. `local`: the cause was found here, so ABORT names this rank first. from: the link
- * that gets no ABORT because it failed or brought the news; may be NULL. */
+/* Starts the end of the exchange. `local`: the cause was found here, so ABORT names this
+ * rank first. from: the link that gets no ABORT because it failed or brought the news;
+ * may be NULL. */
 void exchange_fail(struct exchange *x, const struct rs_err *why, bool local, struct link *from, uint64_t now_ms);
 /* The same with what the sentence says as data. */
 void exchange_fail_because(struct exchange *x, const struct rs_err *why, const struct rs_cause *cause, bool local,
 			   struct link *from, uint64_t now_ms);
 /* A reducer reports that all operations below `stable` are stable. */
 void exchange_raise_stable(struct exchange *x, uint64_t stable, uint64_t now_ms);
-/* Enters EXCHANGE_ENDED when all last frames are sent or their time is over, and ends all operations. */
+/* Enters EXCHANGE_ENDED when all last frames are sent or their time is over, and ends all
+ * operations. */
 void exchange_check_ended(struct exchange *x);
 
 /* exchange_op.c */

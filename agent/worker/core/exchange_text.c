@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Sentences about failures that need more than one fact: which ranks are missing, which chunks have no result. */
+/* Sentences about failures that need more than one fact: which ranks are missing, which
+ * chunks have no result. */
 #include "agent/worker/core/exchange_text.h"
 #include "common/dtype.h"
 
@@ -10,7 +11,8 @@
 
 enum { TEXT_PACKET_BYTES = 1200 /* a message of this size fits into one packet of every path */ };
 
-/* A sentence that is built piece by piece. Invariant: buf is terminated; text that does not fit is cut. */
+/* A sentence that is built piece by piece. Invariant: buf is terminated; text that does
+ * not fit is cut. */
 struct text {
 	char buf[480];
 	size_t len;
@@ -58,8 +60,8 @@ const char *op_text(const struct exchange_op *op, char *buf, size_t size)
 	return buf;
 }
 
-/* Adds the living reducers that this worker has not joined on all lanes, each with the result of its last attempt.
- * Returns how many there are. */
+/* Adds the living reducers that this worker has not joined on all lanes, each with the
+ * result of its last attempt. Returns how many there are. */
 static unsigned text_add_unreached(struct text *t, const struct exchange *x)
 {
 	unsigned n = 0;
@@ -97,7 +99,8 @@ static void text_add_missing(struct text *t, const struct exchange *x, const str
 		text_add(t, "; it says: %s", w->refused);
 }
 
-/* Adds the first reducer that waits for ranks, or the first that has refused one. Returns its link, or NULL. */
+/* Adds the first reducer that waits for ranks, or the first that has refused one. Returns
+ * its link, or NULL. */
 static const struct link *text_add_gathering(struct text *t, const struct exchange *x)
 {
 	const struct link *first = NULL;
@@ -135,7 +138,8 @@ void waiting_text(const struct exchange *x, uint64_t now_ms, char *buf, size_t s
 	snprintf(buf, size, "%s", t.buf);
 }
 
-/* Adds why the last attempt to bring a lost reducer back failed, if that is not the reason of the loss. */
+/* Adds why the last attempt to bring a lost reducer back failed, if that is not the
+ * reason of the loss. */
 static void text_add_not_back(struct text *t, const struct exchange *x, unsigned reducer)
 {
 	for (unsigned i = 0; i < x->links_n; i++) {
@@ -166,8 +170,9 @@ bool degraded_text(const struct exchange *x, uint64_t now_ms, char *buf, size_t 
 	return lost > 0;
 }
 
-/* Returns the bytes of the largest message that the reducer has not answered, if it is larger than every result that
- * has come since the reducer is there and needs more than one packet. 0: there is none. */
+/* Returns the bytes of the largest message that the reducer has not answered, if it is
+ * larger than every result that has come since the reducer is there and needs more than
+ * one packet. 0: there is none. */
 static uint32_t unanswered_bytes(const struct exchange *x, unsigned reducer)
 {
 	uint32_t passed = x->losses[reducer].passed, largest = 0;
@@ -208,7 +213,8 @@ bool is_own_loss(const struct exchange *x, const struct rs_cause *cause)
 	return cause->code == RS_EPEER && cause->rank == 1 + x->opt.rank;
 }
 
-/* Returns the link of the reducer that has joined and was sent to last; NULL: there is none. */
+/* Returns the link of the reducer that has joined and was sent to last; NULL: there is
+ * none. */
 static const struct link *text_find_sending(const struct exchange *x, unsigned reducer)
 {
 	const struct link *last = NULL;
@@ -229,7 +235,8 @@ bool unheard_text(const struct exchange *x, unsigned reducer, const struct rs_ca
 	uint32_t stuck = cause->loss == RS_LOSS_SILENT ? unanswered_bytes(x, reducer) : 0;
 	const struct link *l = text_find_sending(x, reducer);
 
-	/* a process that runs sends heartbeats, or finds that the connection takes none */
+	/* a process that runs sends heartbeats, or finds that the connection takes
+	 * none */
 	if (!stuck || !l || now_ms - l->last_tx_ms >= l->peer_detect_ms / 2 ||
 	    (x->woke_ms && now_ms - x->woke_ms < l->peer_detect_ms))
 		return false;
@@ -291,7 +298,8 @@ void late_text(const struct exchange *x, const struct link *l, uint64_t now_ms, 
 	snprintf(buf, size, "%s", t.buf);
 }
 
-/* Returns the link on which a reducer has recently named the ranks that the operation waits for; NULL: none has. */
+/* Returns the link on which a reducer has recently named the ranks that the operation
+ * waits for; NULL: none has. */
 static const struct link *text_find_late(const struct exchange *x, const struct exchange_op *op, uint64_t now_ms)
 {
 	for (unsigned i = 0; i < x->links_n; i++) {

@@ -15,13 +15,14 @@ void waiting_text(const struct exchange *x, uint64_t now_ms, char *buf, size_t s
 bool degraded_text(const struct exchange *x, uint64_t now_ms, char *buf, size_t size);
 /* RS_EPEER: says for which rank the operation waits, or which chunks have no result. */
 int op_timeout_text(const struct exchange *x, const struct exchange_op *op, uint64_t now_ms, struct rs_err *e);
-/* Returns the reason for which a link was lost. If the link is silent and only its small messages were answered, the
- * reason is composed in buf and says so. */
+/* Returns the reason for which a link was lost. If the link is silent and only its small
+ * messages were answered, the reason is composed in buf and says so. */
 const char *loss_text(const struct link *l, const struct loss *loss, char *buf, size_t size);
 /* Returns whether a reducer reports the loss of this rank, which reads that. */
 bool is_own_loss(const struct exchange *x, const struct rs_cause *cause);
-/* A reducer reports that it has lost this rank, for this cause: RS_EPEER, with what this rank knows of it. Returns
- * false, without a sentence, if the cause is not silence, large messages got through, or this process was stopped. */
+/* A reducer reports that it has lost this rank, for this cause: RS_EPEER, with what this
+ * rank knows of it. Returns false, without a sentence, if the cause is not silence, large
+ * messages got through, or this process was stopped. */
 bool unheard_text(const struct exchange *x, unsigned reducer, const struct rs_cause *cause, uint64_t now_ms,
 		  struct rs_err *e);
 /* Says for which ranks the operation of the link's last LATE waits. */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Time: heartbeats, silent peers, and the timeouts of joining, of operations and of the end. */
+/* Time: heartbeats, silent peers, and the timeouts of joining, of operations and of the
+ * end. */
 #include "agent/worker/core/exchange_text.h"
 #include "agent/worker/core/link_fail.h"
 #include "agent/worker/core/link_queue.h"
@@ -8,7 +9,8 @@
 #include <stdatomic.h>
 #include <stdio.h>
 
-/* Sends a heartbeat if it is due and ends a silent link. Returns the time at which the link is due again. */
+/* Sends a heartbeat if it is due and ends a silent link. Returns the time at which the
+ * link is due again. */
 static uint64_t exchange_tick_link(struct link *l, uint64_t now_ms)
 {
 	uint32_t detect_ms = l->x->params->detect_ms;
@@ -53,7 +55,8 @@ static uint64_t exchange_tick_link(struct link *l, uint64_t now_ms)
 	}
 }
 
-/* In state JOINING or RUNNING: ticks all links. Returns the time at which the next link is due. */
+/* In state JOINING or RUNNING: ticks all links. Returns the time at which the next link
+ * is due. */
 static uint64_t exchange_tick_links(struct exchange *x, uint64_t now_ms)
 {
 	uint64_t late_ms = now_ms > x->next_ms ? now_ms - x->next_ms : 0;
@@ -62,7 +65,8 @@ static uint64_t exchange_tick_links(struct exchange *x, uint64_t now_ms)
 	if (late_ms >= x->params->detect_ms / 2)
 		x->woke_ms = now_ms;
 	for (unsigned i = 0; i < x->links_n && x->state < EXCHANGE_ENDING; i++) {
-		/* the time in which this process did not run does not count as silence of the peers */
+		/* the time in which this process did not run does not count as silence of
+		 * the peers */
 		x->links[i].last_rx_ms += min64(late_ms, now_ms - x->links[i].last_rx_ms);
 		due = min64(due, exchange_tick_link(&x->links[i], now_ms));
 	}
@@ -85,8 +89,9 @@ static void exchange_tick_end(struct exchange *x, uint64_t now_ms)
 	x->next_ms = open ? x->flush_by_ms : UINT64_MAX;
 }
 
-/* Returns the deadline of the oldest operation; UINT64_MAX: none. While an operation's `ready` is incomplete, its
- * submitter watches it: the submitter knows which local rank is late. */
+/* Returns the deadline of the oldest operation; UINT64_MAX: none. While an operation's
+ * `ready` is incomplete, its submitter watches it: the submitter knows which local rank
+ * is late. */
 static uint64_t exchange_op_deadline(const struct exchange *x, uint64_t now_ms)
 {
 	const struct exchange_op *op = x->first;
@@ -99,7 +104,8 @@ static uint64_t exchange_op_deadline(const struct exchange *x, uint64_t now_ms)
 	return op->started_ms + op_ms;
 }
 
-/* Says for whom the exchange waits: after 3 s, 6 s, 12 s, ..., then every minute; and when a rank was refused. */
+/* Says for whom the exchange waits: after 3 s, 6 s, 12 s, ..., then every minute; and
+ * when a rank was refused. */
 static void exchange_report_waiting(struct exchange *x, uint64_t now_ms)
 {
 	uint64_t waited_ms = now_ms - x->opened_ms;

@@ -3,7 +3,8 @@
 
 #include "proto/features.h"
 
-/* A reducer without these may come back to a job that uses them: no operation depends on them. */
+/* A reducer without these may come back to a job that uses them: no operation depends on
+ * them. */
 static const uint64_t features_optional = FEATURE_START | FEATURE_PROBE;
 
 uint64_t features_known(const struct exchange *x)
@@ -47,8 +48,8 @@ int features_check_reducer(const struct exchange *x, const struct control_welcom
 		       features_text(names, sizeof names, missing));
 }
 
-/* Two trainings with one name and one run have met: on this reducer this rank is in the start of another rank 0 than on
- * the reducers before. */
+/* Two trainings with one name and one run have met: on this reducer this rank is in the
+ * start of another rank 0 than on the reducers before. */
 static int features_other_start(const struct link *l, struct rs_err *e)
 {
 	const struct exchange *x = l->x;

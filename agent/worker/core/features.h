@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which features the job uses, and which start of it this is. All ranks come to the same set without a coordinator:
- * each START has what all ranks and one reducer have, and a job begins with what the STARTs of all living reducers have
- * in common. A rank that loses a reducer before it begins may have seen fewer of them than a rank that has begun. So
- * each VIEW has the sender's set, and RESUME, for which such a rank waits, what all ranks have said. */
+/* Which features the job uses, and which start of it this is. All ranks come to the same
+ * set without a coordinator: each START has what all ranks and one reducer have, and a
+ * job begins with what the STARTs of all living reducers have in common. A rank that
+ * loses a reducer before it begins may have seen fewer of them than a rank that has
+ * begun. So each VIEW has the sender's set, and RESUME, for which such a rank waits, what
+ * all ranks have said. */
 #ifndef RS_AGENT_WORKER_CORE_FEATURES_H
 #define RS_AGENT_WORKER_CORE_FEATURES_H
 
@@ -15,9 +17,11 @@ void features_narrow(struct exchange *x, uint64_t set);
 /* A chunk may be sent from now on: the features stay as they are. */
 void features_fix(struct exchange *x);
 
-/* Checks that a reducer which has sent this WELCOME has what the job uses. Errors: RS_EREFUSED. */
+/* Checks that a reducer which has sent this WELCOME has what the job uses. Errors:
+ * RS_EREFUSED. */
 int features_check_reducer(const struct exchange *x, const struct control_welcome *w, struct rs_err *e);
-/* Takes over the START of a link. Errors: RS_EPROTO, RS_EMISMATCH if it is another start than that of other reducers.
+/* Takes over the START of a link. Errors: RS_EPROTO, RS_EMISMATCH if it is another start
+ * than that of other reducers.
  */
 int features_take_start(struct link *l, const struct control_start *s, struct rs_err *e);
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The link by itself: what it still has to send, how it is emptied, and how it tries again. */
+/* The link by itself: what it still has to send, how it is emptied, and how it tries
+ * again. */
 #include "agent/worker/core/link.h"
 
 #include <string.h>
@@ -34,8 +35,8 @@ void link_reset(struct link *l)
 	l->question = 0;
 }
 
-/* Copies the rest of a partly sent frame to memory of its own: another reducer may complete its chunk before this
- * connection takes the rest. */
+/* Copies the rest of a partly sent frame to memory of its own: another reducer may
+ * complete its chunk before this connection takes the rest. */
 static void link_save_frame(struct link *l)
 {
 	struct stream *s = &l->streams[l->partial_stream];

@@ -43,9 +43,10 @@ enum link_probe {
 	LINK_PROBE_SENT, /* waits for the reducer's PROBE */
 };
 
-/* Invariants: chunks_in_flight and bytes_in_flight are the sums over [head, tail) of the streams of all priorities.
- * sent_off bytes of the frame `sent` of the stream `partial_stream` are sent; while sent_off > 0 control frames and
- * other streams wait. saved_off <= saved_len, and control_off <= control_len. */
+/* Invariants: chunks_in_flight and bytes_in_flight are the sums over [head, tail) of the
+ * streams of all priorities. sent_off bytes of the frame `sent` of the stream
+ * `partial_stream` are sent; while sent_off > 0 control frames and other streams wait.
+ * saved_off <= saved_len, and control_off <= control_len. */
 struct link {
 	struct exchange *x;
 	unsigned reducer; /* index in params.reducers */
@@ -122,7 +123,8 @@ static inline const char *link_address(const struct link *l)
 }
 
 /* exchange_trace.c */
-/* Records an event of the chunk of a frame, if the trace wants it. Only while there is a trace. */
+/* Records an event of the chunk of a frame, if the trace wants it. Only while there is a
+ * trace. */
 void link_record(struct link *l, enum trace_kind kind, const struct frame *f);
 
 /* Records an event of the chunk of a frame, while there is a trace. */
@@ -136,9 +138,11 @@ static inline void link_trace(struct link *l, enum trace_kind kind, const struct
 bool link_has_output(const struct link *l);
 /* Returns whether a chunk of op without a result belongs to this link. */
 bool link_has_op(const struct link *l, const struct exchange_op *op);
-/* Drops everything that belongs to the connection: frames that are partly sent or received. */
+/* Drops everything that belongs to the connection: frames that are partly sent or
+ * received. */
 void link_reset(struct link *l);
-/* Empties all streams. The rest of a frame that is partly sent is saved and will still be sent. */
+/* Empties all streams. The rest of a frame that is partly sent is saved and will still be
+ * sent. */
 void link_rewind(struct link *l);
 /* The link waits and then tries again; l->reason says why. */
 void link_retry(struct link *l, uint64_t now_ms);

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The control frames that a link receives. The happy path: HELLO -> (CHALLENGE -> PROOF) -> WELCOME -> WAITING ... ->
- * START, then PINGs and GOODBYE; VIEW and RESUME when reducers are lost or return (view.c). Failure modes: REFUSED
- * (tried again if the reason may pass); ABORT (its sentence ends the exchange, or says that this reducer cannot serve
- * it any more); a frame that does not belong to the state or cannot be decoded (a violation: the exchange loses the
- * reducer). */
+/* The control frames that a link receives. The happy path: HELLO -> (CHALLENGE -> PROOF)
+ * -> WELCOME -> WAITING ... -> START, then PINGs and GOODBYE; VIEW and RESUME when
+ * reducers are lost or return (view.c). Failure modes: REFUSED (tried again if the reason
+ * may pass); ABORT (its sentence ends the exchange, or says that this reducer cannot
+ * serve it any more); a frame that does not belong to the state or cannot be decoded (a
+ * violation: the exchange loses the reducer). */
 #include "agent/worker/core/link_control.h"
 #include "agent/worker/core/exchange_text.h"
 #include "agent/worker/core/features.h"
@@ -15,8 +16,9 @@
 #include <stdio.h>
 #include <string.h>
 
-/* The reducer refuses this rank, or this rank does not trust it. That ends the job, except if the reducer counts as
- * lost already: then it may be another process at the next attempt. from: as in exchange_fail. */
+/* The reducer refuses this rank, or this rank does not trust it. That ends the job,
+ * except if the reducer counts as lost already: then it may be another process at the
+ * next attempt. from: as in exchange_fail. */
 static void link_refused(struct link *l, int code, const char *why, struct link *from, uint64_t now_ms)
 {
 	const struct rs_reducer *r = link_reducer(l);
@@ -30,8 +32,8 @@ static void link_refused(struct link *l, int code, const char *why, struct link 
 	exchange_fail(l->x, &e, true, from, now_ms);
 }
 
-/* Computes the proofs of both sides for the challenge in control_in: ret_mac is to be sent, l->reducer_mac is to be
- * received. */
+/* Computes the proofs of both sides for the challenge in control_in: ret_mac is to be
+ * sent, l->reducer_mac is to be received. */
 static int link_make_proofs(struct link *l, uint8_t ret_mac[AUTH_MAC], struct rs_err *e)
 {
 	const struct exchange *x = l->x;
@@ -55,7 +57,8 @@ static int link_make_proofs(struct link *l, uint8_t ret_mac[AUTH_MAC], struct rs
 	return rc;
 }
 
-/* A message could not be decoded: that is the reducer's fault, or this process is out of memory. */
+/* A message could not be decoded: that is the reducer's fault, or this process is out of
+ * memory. */
 static void link_undecoded(struct link *l, const struct rs_err *why, uint64_t now_ms)
 {
 	struct rs_err e;
@@ -87,8 +90,8 @@ static void link_on_challenge(struct link *l, uint64_t now_ms)
 	}
 }
 
-/* Returns whether the reducer has not proven that it has the job's secret: another process may listen at its
- * address. */
+/* Returns whether the reducer has not proven that it has the job's secret: another
+ * process may listen at its address. */
 static bool link_unproven(const struct link *l, const struct control_welcome *w)
 {
 	return l->x->opt.secret && !(l->proven && w->proven && auth_equal(w->mac, l->reducer_mac));
@@ -109,8 +112,8 @@ static void link_on_welcome(struct link *l, uint64_t now_ms)
 		    "it has not proven that it has the secret of job %s: its server.secrets_dir is not set, or another "
 		    "process listens at its address",
 		    l->x->job);
-		/* the reducer may only lack the secret: the other ranks that it serves must read why this rank
-		 * leaves */
+		/* the reducer may only lack the secret: the other ranks that it serves
+		 * must read why this rank leaves */
 		link_refused(l, e.code, e.msg, NULL, now_ms);
 		return;
 	}
@@ -148,7 +151,8 @@ static void link_on_refused(struct link *l, uint64_t now_ms)
 		link_refused(l, refused.code, refused.message, l, now_ms);
 }
 
-/* Returns whether a reducer has reported this refusal already: a rank that all refuse is reported once. */
+/* Returns whether a reducer has reported this refusal already: a rank that all refuse is
+ * reported once. */
 static bool link_knows_refusal(const struct exchange *x, const char *refused)
 {
 	for (unsigned i = 0; i < x->links_n; i++)
@@ -191,7 +195,8 @@ static void link_on_late(struct link *l, uint64_t now_ms)
 	x->opt.late(x->opt.user, sentence);
 }
 
-/* Ends the exchange with a reducer's ABORT. If it has lost this rank, to this rank it is the reducer that was lost. */
+/* Ends the exchange with a reducer's ABORT. If it has lost this rank, to this rank it is
+ * the reducer that was lost. */
 static void link_aborted(struct link *l, struct rs_err *why, const struct rs_cause *cause, uint64_t now_ms)
 {
 	bool own_loss = is_own_loss(l->x, cause);
@@ -240,8 +245,8 @@ static void link_on_view(struct link *l, uint64_t now_ms)
 		link_violation(l, now_ms, "%s", e.msg);
 }
 
-/* PING: the reducer is alive. With a count it wants an answer: with 1, since it wants to know which operations are done
- * here; above 1, as a sign of life. */
+/* PING: the reducer is alive. With a count it wants an answer: with 1, since it wants to
+ * know which operations are done here; above 1, as a sign of life. */
 static void link_on_ping(struct link *l)
 {
 	if (l->frame.of.count > l->question)

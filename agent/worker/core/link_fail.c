@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Failures of one link: it tries again, its reducer counts as lost, or the exchange ends. */
+/* Failures of one link: it tries again, its reducer counts as lost, or the exchange
+ * ends. */
 #include "agent/worker/core/link_fail.h"
 #include "agent/worker/core/exchange_text.h"
 #include "agent/worker/core/view.h"
@@ -7,7 +8,8 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-/* The link tries again. If the path has let no large message pass, it does so later each time. */
+/* The link tries again. If the path has let no large message pass, it does so later each
+ * time. */
 static void link_not_back(struct link *l, const struct loss *loss, uint64_t now_ms)
 {
 	const struct rs_cause *reported = loss->reported;
@@ -34,7 +36,8 @@ void link_lost(struct link *l, const struct loss *loss, uint64_t now_ms)
 	full.narrow = full.why != loss->why;
 	if (!x->retaining) {
 		rs_fail(&e, RS_EPEER, "reducer %s (%s) was lost: %s", r->id, link_address(l), full.why);
-		/* one that is silent may still hear why this rank leaves, and tell it to the others */
+		/* one that is silent may still hear why this rank leaves, and tell it to
+		 * the others */
 		exchange_fail_because(
 		    x, &e, &(struct rs_cause){.code = RS_EPEER, .reducer = 1 + l->reducer, .loss = loss->how}, true,
 		    l->open ? NULL : l, now_ms);

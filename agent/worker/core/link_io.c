@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The bytes of one link. The happy path of a chunk: stream.c picks it and encodes its header into the ring; the driver
- * sends header and payload; its RESULT is read into the operation's memory, directly or by way of the retained results;
- * its ring entry is free. Failure modes are violations: a RESULT that is not the expected one, a wrong checksum, a
- * frame that does not belong to the link's state. Each makes the exchange lose this reducer. */
+/* The bytes of one link. The happy path of a chunk: stream.c picks it and encodes its
+ * header into the ring; the driver sends header and payload; its RESULT is read into the
+ * operation's memory, directly or by way of the retained results; its ring entry is free.
+ * Failure modes are violations: a RESULT that is not the expected one, a wrong checksum,
+ * a frame that does not belong to the link's state. Each makes the exchange lose this
+ * reducer. */
 #include "agent/worker/core/link_io.h"
 #include "agent/worker/core/link_control.h"
 #include "agent/worker/core/link_fail.h"
@@ -14,8 +16,8 @@
 
 #include <string.h>
 
-/* The order is: the frame that is partly sent, control frames, retained results, then chunks by descending priority.
- * link_sent counts in the same order. */
+/* The order is: the frame that is partly sent, control frames, retained results, then
+ * chunks by descending priority. link_sent counts in the same order. */
 unsigned link_send_target(struct link *l, struct iovec *iov, unsigned max)
 {
 	struct stream *s = &l->streams[l->partial_stream];
@@ -143,7 +145,8 @@ unsigned link_recv_target(struct link *l, struct iovec iov[2])
 	return 1;
 }
 
-/* Checks that the RESULT that begins is the one for which the oldest chunk in flight of its priority waits. */
+/* Checks that the RESULT that begins is the one for which the oldest chunk in flight of
+ * its priority waits. */
 static bool link_result_fits(struct link *l, const struct outgoing *want, uint32_t len, uint64_t now_ms)
 {
 	const struct frame *f = &l->frame, *h = &want->head;
@@ -183,16 +186,18 @@ static uint8_t *link_result_memory(const struct outgoing *f)
 	return (uint8_t *)op->recv + exchange_ring_offset(at, op->recv_ring);
 }
 
-/* Returns whether the result of a chunk is read directly to where it belongs. Reading may fail in the middle, and the
- * contribution is then sent again: so the contribution must not be there. A ring is not read to directly: its owner may
- * reuse it as soon as results have landed. */
+/* Returns whether the result of a chunk is read directly to where it belongs. Reading may
+ * fail in the middle, and the contribution is then sent again: so the contribution must
+ * not be there. A ring is not read to directly: its owner may reuse it as soon as results
+ * have landed. */
 static bool link_is_direct(const struct outgoing *f)
 {
 	return !f->op->root && f->op->disjoint && !f->op->recv_ring;
 }
 
-/* Returns whether the result of a chunk is retained in the operation's own memory (lent), until a later chunk of the
- * same operation takes its entry. For a root the result is the contribution. */
+/* Returns whether the result of a chunk is retained in the operation's own memory (lent),
+ * until a later chunk of the same operation takes its entry. For a root the result is the
+ * contribution. */
 static bool link_is_lent(const struct link *l, const struct outgoing *f)
 {
 	const struct exchange_op *op = f->op;
@@ -202,8 +207,9 @@ static bool link_is_lent(const struct link *l, const struct outgoing *f)
 	return op->root ? !op->send_ring : link_is_direct(f);
 }
 
-/* "RESULTs of a lane and a priority arrive in the order in which the worker sent its contributions": compares the
- * RESULT that begins with the oldest chunk in flight of its priority, and sets where its payload goes. */
+/* "RESULTs of a lane and a priority arrive in the order in which the worker sent its
+ * contributions": compares the RESULT that begins with the oldest chunk in flight of its
+ * priority, and sets where its payload goes. */
 static void link_begin_result(struct link *l, uint64_t now_ms)
 {
 	const struct frame *f = &l->frame;
@@ -217,7 +223,8 @@ static void link_begin_result(struct link *l, uint64_t now_ms)
 		return;
 	}
 	if (l->state == LINK_RUNNING && l->view != l->x->view_number) {
-		/* this rank has said in VIEW that it lacks this result, and all others rely on that */
+		/* this rank has said in VIEW that it lacks this result, and all others
+		 * rely on that */
 		l->payload_left = f->payload_len;
 		l->skip = true;
 		return;
@@ -245,8 +252,9 @@ static void link_begin_result(struct link *l, uint64_t now_ms)
 	}
 }
 
-/* Returns where the complete result of a chunk is retained. A result that is not lent is copied between there and the
- * operation's memory. Few retained results are ever read, so they need no place in the caches. */
+/* Returns where the complete result of a chunk is retained. A result that is not lent is
+ * copied between there and the operation's memory. Few retained results are ever read, so
+ * they need no place in the caches. */
 static const uint8_t *link_retain_result(struct link *l, const struct outgoing *f, uint32_t len)
 {
 	struct retain *r = &l->x->retain;
@@ -361,7 +369,8 @@ static void link_begin_probe(struct link *l, uint64_t now_ms)
 	l->skip = true;
 }
 
-/* The path takes large messages. The reducer waits for this news too: it does not know whether they pass back. */
+/* The path takes large messages. The reducer waits for this news too: it does not know
+ * whether they pass back. */
 static void link_end_probe(struct link *l)
 {
 	l->probe = LINK_PROBE_NONE;
@@ -404,7 +413,8 @@ static void link_header_complete(struct link *l, uint64_t now_ms)
 	} else if (l->frame.type == FRAME_PROBE) {
 		link_begin_probe(l, now_ms);
 	} else if (l->frame.payload_len > sizeof l->control_in) {
-		/* of the rest only DATA and KEPT may be this long, and no reducer sends them */
+		/* of the rest only DATA and KEPT may be this long, and no reducer sends
+		 * them */
 		link_violation(l, now_ms, "it sent a %s frame with %u payload bytes in a state that does not allow it",
 			       frame_type_name(l->frame.type), l->frame.payload_len);
 	} else {

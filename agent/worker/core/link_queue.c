@@ -44,7 +44,8 @@ static void link_queue_ping(struct link *l)
 	l->control_len += FRAME_HEADER;
 }
 
-/* PROBE with a chunk of zeros. It goes where frames are saved, since nothing else needs that place yet. */
+/* PROBE with a chunk of zeros. It goes where frames are saved, since nothing else needs
+ * that place yet. */
 static void link_send_probe(struct link *l)
 {
 	const struct frame f = {

@@ -5,8 +5,8 @@
 
 #include "agent/worker/core/link.h"
 
-/* Appends a frame to control_out. It fits: at most one frame of each kind waits there, and their strings are bounded. A
- * frame that did not fit would be dropped. */
+/* Appends a frame to control_out. It fits: at most one frame of each kind waits there,
+ * and their strings are bounded. A frame that did not fit would be dropped. */
 void link_queue_frame(struct link *l, enum frame_type type, const uint8_t *payload, uint32_t len);
 /* Queues HELLO. Errors: RS_EIO (no random bytes). */
 int link_queue_hello(struct link *l, struct rs_err *e);

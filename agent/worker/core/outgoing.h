@@ -10,8 +10,9 @@
 
 struct exchange_op;
 
-/* One frame of a stream: a contribution that is being sent or waits for its result, or a retained result that is being
- * sent (KEPT). Invariant: header is the encoded head; payload has head.payload_len bytes. */
+/* One frame of a stream: a contribution that is being sent or waits for its result, or a
+ * retained result that is being sent (KEPT). Invariant: header is the encoded head;
+ * payload has head.payload_len bytes. */
 struct outgoing {
 	struct exchange_op *op; /* NULL if this rank has the result already: HAVE and KEPT */
 	uint64_t position;      /* number of the chunk, counted over all operations of its priority */
@@ -21,7 +22,8 @@ struct outgoing {
 	uint8_t header[FRAME_HEADER];
 };
 
-/* Says where the bytes of a frame are, without the first `off`. Returns the number of entries, at most 2. */
+/* Says where the bytes of a frame are, without the first `off`. Returns the number of
+ * entries, at most 2. */
 static inline unsigned outgoing_iov(struct iovec *iov, struct outgoing *f, uint32_t off)
 {
 	uint32_t len = f->head.payload_len;
@@ -37,12 +39,15 @@ static inline unsigned outgoing_iov(struct iovec *iov, struct outgoing *f, uint3
 	return n;
 }
 
-/* The chunks of one priority on a link. They are sent in the order (seq, chunk), and results arrive in the same order.
- * Invariants: head <= sent <= tail <= head + window.most (counters that wrap). [head, sent) is sent completely and
- * waits for results; [sent, tail) is encoded. op is the operation of the next chunk to encode, which is `chunk` and
- * belongs to own[own_at] of the link; NULL: no submitted operation of this priority has a chunk left. After the loss of
- * a reducer, chunks are sent again from a position on which all ranks agree. Those below `replay_end` may have a
- * retained result; those whose operation is done are found by looking at every position from `replay` on. */
+/* The chunks of one priority on a link. They are sent in the order (seq, chunk), and
+ * results arrive in the same order. Invariants: head <= sent <= tail <= head +
+ * window.most (counters that wrap). [head, sent) is sent completely and waits for
+ * results; [sent, tail) is encoded. op is the operation of the next chunk to encode,
+ * which is `chunk` and belongs to own[own_at] of the link; NULL: no submitted operation
+ * of this priority has a chunk left. After the loss of a reducer, chunks are sent again
+ * from a position on which all ranks agree. Those below `replay_end` may have a retained
+ * result; those whose operation is done are found by looking at every position from
+ * `replay` on. */
 struct stream {
 	struct exchange_op *op;
 	uint64_t chunk;

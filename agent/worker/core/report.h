@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A copy of what an exchange knows of its reducers, for status services. The thread that runs the exchange fills it;
- * afterwards any thread may read it. */
+/* A copy of what an exchange knows of its reducers, for status services. The thread that
+ * runs the exchange fills it; afterwards any thread may read it. */
 #ifndef RS_AGENT_WORKER_CORE_REPORT_H
 #define RS_AGENT_WORKER_CORE_REPORT_H
 
@@ -49,11 +49,13 @@ struct exchange_report {
 	uint16_t *owner, *home; /* [shards_n]: index of the reducer that owns the shard now, and by the configuration */
 };
 
-/* Allocates a report for an exchange with this configuration; the caller releases it with free(). NULL: no memory. */
+/* Allocates a report for an exchange with this configuration; the caller releases it with
+ * free(). NULL: no memory. */
 struct exchange_report *exchange_report_new(unsigned reducers, unsigned shards);
 /* Fills a report. Belongs to the thread of the exchange. */
 void exchange_report(const struct exchange *x, uint64_t now_ms, struct exchange_report *ret);
-/* Lists the reducers that have shards of reducer `lost`: sets has[i] for each. Returns how many there are. */
+/* Lists the reducers that have shards of reducer `lost`: sets has[i] for each. Returns
+ * how many there are. */
 unsigned exchange_report_holders(const struct exchange_report *r, unsigned lost, bool has[RS_REDUCERS_MAX]);
 
 #endif

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* An exchange of one worker, which sums by itself: the submitter's contribution is the whole sum, so reducers would
- * only send it back. The reducers stay connected, watch that the job is alive, and take part in its end. Operations are
- * done chunk by chunk, those of higher priorities first. Failure modes are those of every exchange. */
+/* An exchange of one worker, which sums by itself: the submitter's contribution is the
+ * whole sum, so reducers would only send it back. The reducers stay connected, watch that
+ * the job is alive, and take part in its end. Operations are done chunk by chunk, those
+ * of higher priorities first. Failure modes are those of every exchange. */
 #include "agent/worker/core/exchange_state.h"
 #include "agent/worker/core/nonfinite.h"
 #include "common/assert.h"
@@ -22,7 +23,8 @@ static bool single_is_ready(const struct exchange_op *op)
 	return !op->ready || atomic_load_explicit(op->ready, memory_order_acquire) >= end;
 }
 
-/* Returns the oldest operation of the highest priority that has a chunk to do; NULL: none. */
+/* Returns the oldest operation of the highest priority that has a chunk to do; NULL:
+ * none. */
 static struct exchange_op *single_most_urgent(const struct exchange *x)
 {
 	struct exchange_op *best = NULL;
@@ -37,7 +39,8 @@ static struct exchange_op *single_most_urgent(const struct exchange *x)
 	return best;
 }
 
-/* Does the next chunk of op. Returns its bytes, counted for all processes. After the last chunk op may be freed. */
+/* Does the next chunk of op. Returns its bytes, counted for all processes. After the last
+ * chunk op may be freed. */
 static uint64_t single_do_chunk(struct exchange *x, struct exchange_op *op)
 {
 	uint32_t chunk = single_next_chunk(op), elems = frame_chunk_len(op->of.count, op->chunk_elems, chunk);

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Scheduling: which chunk a link sends next. The happy path: a new operation is added to all links; each link steps
- * through its own chunks of it in the order (seq, chunk), as far as its window and the slowest link allow. After the
- * loss of a reducer all links start again at one position: HAVE is sent for chunks whose result this rank has, DATA for
- * the rest. */
+/* Scheduling: which chunk a link sends next. The happy path: a new operation is added to
+ * all links; each link steps through its own chunks of it in the order (seq, chunk), as
+ * far as its window and the slowest link allow. After the loss of a reducer all links
+ * start again at one position: HAVE is sent for chunks whose result this rank has, DATA
+ * for the rest. */
 #include "agent/worker/core/stream.h"
 #include "agent/worker/core/nonfinite.h"
 #include "common/assert.h"
@@ -10,8 +11,8 @@
 #include <stdatomic.h>
 #include <string.h>
 
-/* Moves the cursor to the first own chunk of op at or after `from`. Returns false if there is none. The chunk's shard
- * is (chunk + seq) mod shards. */
+/* Moves the cursor to the first own chunk of op at or after `from`. Returns false if
+ * there is none. The chunk's shard is (chunk + seq) mod shards. */
 static bool stream_seek(const struct link *l, struct stream *s, const struct exchange_op *op, uint64_t from)
 {
 	unsigned shards = l->x->params->shards;
@@ -34,8 +35,8 @@ static bool stream_seek(const struct link *l, struct stream *s, const struct exc
 	return s->chunk < op->chunks;
 }
 
-/* Moves the cursor to the first own chunk at or after a position, in the stream's operations from op on. With
- * single_worker links send no chunks. */
+/* Moves the cursor to the first own chunk at or after a position, in the stream's
+ * operations from op on. With single_worker links send no chunks. */
 static void stream_pick(const struct link *l, struct stream *s, struct exchange_op *op, uint64_t position)
 {
 	if (l->x->opt.single_worker)
@@ -58,7 +59,8 @@ void link_add_op(struct link *l, struct exchange_op *op)
 		stream_pick(l, s, op, 0);
 }
 
-/* Chunks of op may still have to be repeated: they are found among the retained results then. */
+/* Chunks of op may still have to be repeated: they are found among the retained results
+ * then. */
 void link_remove_op(struct link *l, const struct exchange_op *op)
 {
 	struct stream *s = &l->streams[op->stream];
@@ -108,9 +110,9 @@ uint32_t stream_result_bytes(const struct exchange_op *op, uint32_t elems)
 	return elems * op->of.size;
 }
 
-/* Returns whether a chunk of the stream may be sent. Each stream may have a few chunks in flight in addition to the
- * window: otherwise ranks whose windows are full of different priorities would wait for each other; see
- * frame_reserve(). */
+/* Returns whether a chunk of the stream may be sent. Each stream may have a few chunks in
+ * flight in addition to the window: otherwise ranks whose windows are full of different
+ * priorities would wait for each other; see frame_reserve(). */
 static bool stream_may_send(struct link *l, const struct stream *s, uint32_t bytes)
 {
 	return window_open(&l->window, l->chunks_in_flight, l->bytes_in_flight, bytes) ||
@@ -134,12 +136,14 @@ static uint64_t stream_first_missing(const struct link *l, unsigned priority)
 	return s->op ? s->op->position + s->chunk : UINT64_MAX;
 }
 
-/* Returns whether a chunk at this position may be sent as far as the other links are concerned. All links share this
- * machine's port. Without this rule, links with few shards would send theirs first, and then the links with many shards
- * would have the rest of the operation for themselves while the other reducers are idle: 0.7 of the speed that the
- * links allow if reducers have 15 and 6 shards. So links stay within max_lead chunks of each other. This cannot
- * deadlock: every rank may send the first chunk of which any rank has no result. The rule also bounds the results that
- * must be retained, see retain.h. */
+/* Returns whether a chunk at this position may be sent as far as the other links are
+ * concerned. All links share this machine's port. Without this rule, links with few
+ * shards would send theirs first, and then the links with many shards would have the rest
+ * of the operation for themselves while the other reducers are idle: 0.7 of the speed
+ * that the links allow if reducers have 15 and 6 shards. So links stay within max_lead
+ * chunks of each other. This cannot deadlock: every rank may send the first chunk of
+ * which any rank has no result. The rule also bounds the results that must be retained,
+ * see retain.h. */
 static bool stream_within_lead(struct link *l, unsigned priority, uint64_t position)
 {
 	struct exchange *x = l->x;
@@ -193,8 +197,8 @@ static bool stream_is_own(const struct link *l, const struct frame *f)
 	return x->owner[shard] == l->reducer && x->lane_of[shard] == l->lane;
 }
 
-/* Moves `replay` to the next chunk before the cursor whose result this rank has and whose operation is done. Returns
- * NULL if there is none. */
+/* Moves `replay` to the next chunk before the cursor whose result this rank has and whose
+ * operation is done. Returns NULL if there is none. */
 static const struct retained *stream_next_retained(struct link *l, unsigned priority, uint64_t cursor)
 {
 	struct stream *s = &l->streams[priority];

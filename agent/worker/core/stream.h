@@ -9,7 +9,8 @@
 void link_add_op(struct link *l, struct exchange_op *op);
 /* Removes an operation that is done; its `next` must still be valid. */
 void link_remove_op(struct link *l, const struct exchange_op *op);
-/* Encodes the next chunk of a priority into its ring. Returns false if there is none or it may not be sent yet. */
+/* Encodes the next chunk of a priority into its ring. Returns false if there is none or
+ * it may not be sent yet. */
 bool stream_next(struct link *l, unsigned priority);
 /* Starts the stream at this position. */
 void stream_begin(struct link *l, unsigned priority, uint64_t position);

@@ -1,19 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Views: how ranks agree on which reducers live, without a coordinator.
  *
- * A view has one number for each reducer: 0 at first, incremented when the reducer is lost and when it is back. So an
- * odd number means lost. Views are merged by taking the larger number of each reducer: every order of messages leads to
- * the same view, and nothing is ever revoked. A rank that finds a reducer lost, or receives a view that knows more,
- * merges it and sends VIEW on the links of all living reducers; a reducer forwards what it learns to all ranks. When
- * all ranks have sent a reducer the same view, it sends RESUME on its links with the position from which the ranks
- * repeat: the largest that any rank named, below which all ranks have all results (retain.h). Then each rank sends, on
- * the links that own the chunks now, HAVE for chunks whose result it has and DATA for the rest. From VIEW to RESUME a
- * rank accepts no result of that link: it has said that it lacks those results, so it must not receive them twice with
- * different bits.
+ * A view has one number for each reducer: 0 at first, incremented when the reducer is
+ * lost and when it is back. So an odd number means lost. Views are merged by taking the
+ * larger number of each reducer: every order of messages leads to the same view, and
+ * nothing is ever revoked. A rank that finds a reducer lost, or receives a view that
+ * knows more, merges it and sends VIEW on the links of all living reducers; a reducer
+ * forwards what it learns to all ranks. When all ranks have sent a reducer the same view,
+ * it sends RESUME on its links with the position from which the ranks repeat: the largest
+ * that any rank named, below which all ranks have all results (retain.h). Then each rank
+ * sends, on the links that own the chunks now, HAVE for chunks whose result it has and
+ * DATA for the rest. From VIEW to RESUME a rank accepts no result of that link: it has
+ * said that it lacks those results, so it must not receive them twice with different
+ * bits.
  *
- * Links of a lost reducer keep trying to connect. When all of them have received START, all ranks have joined there as
- * well, and the next view has the reducer among the living. If no reducer lives any more, the exchange ends. The reason
- * is what reducers reported themselves (a rank that dies is lost to all of them), else that all reducers are lost. */
+ * Links of a lost reducer keep trying to connect. When all of them have received START,
+ * all ranks have joined there as well, and the next view has the reducer among the
+ * living. If no reducer lives any more, the exchange ends. The reason is what reducers
+ * reported themselves (a rank that dies is lost to all of them), else that all reducers
+ * are lost. */
 #include "agent/worker/core/view.h"
 #include "agent/worker/core/exchange_text.h"
 #include "agent/worker/core/features.h"
@@ -50,15 +55,16 @@ void view_assign_shards(struct exchange *x)
 	}
 }
 
-/* Returns whether a cause is the loss of a rank, which may be common to all reducers; others are a reducer's own. */
+/* Returns whether a cause is the loss of a rank, which may be common to all reducers;
+ * others are a reducer's own. */
 static bool view_is_rank_lost(const struct rs_cause *c)
 {
 	return c->code == RS_EPEER && c->rank > 0;
 }
 
-/* Returns the reason that most reducers reported; among equals the last one. A rank that dies is lost to each of them,
- * and then other ranks leave because of that. A report from long before the end has another cause. NULL: no reducer
- * reported one. */
+/* Returns the reason that most reducers reported; among equals the last one. A rank that
+ * dies is lost to each of them, and then other ranks leave because of that. A report from
+ * long before the end has another cause. NULL: no reducer reported one. */
 static const struct reducer_loss *view_common_cause(const struct exchange *x, uint64_t now_ms)
 {
 	const struct reducer_loss *best = NULL;
@@ -79,7 +85,8 @@ static const struct reducer_loss *view_common_cause(const struct exchange *x, ui
 	return best;
 }
 
-/* Returns for how long all connections were silent before all of them were reset at the same time; 0: they were not. */
+/* Returns for how long all connections were silent before all of them were reset at the
+ * same time; 0: they were not. */
 static uint64_t view_forgotten_ms(const struct exchange *x, uint64_t now_ms)
 {
 	uint64_t idle_ms = UINT64_MAX;
@@ -122,8 +129,9 @@ static void view_fail_without_reducers(struct exchange *x, uint64_t now_ms)
 	exchange_fail_because(x, &e, &(struct rs_cause){.code = RS_EPEER, .reducer = x->view.lost}, true, NULL, now_ms);
 }
 
-/* Drops the links of a lost reducer. If it still runs, ABORT on its other lanes says why this rank leaves, also for
- * ranks that do not know yet. from: the link that gets no ABORT. */
+/* Drops the links of a lost reducer. If it still runs, ABORT on its other lanes says why
+ * this rank leaves, also for ranks that do not know yet. from: the link that gets no
+ * ABORT. */
 static void view_drop_links(struct exchange *x, unsigned reducer, const struct link *from, uint64_t now_ms)
 {
 	const struct rs_reducer *r = &x->params->reducers[reducer];
@@ -240,9 +248,9 @@ void view_probe_failed(struct exchange *x, unsigned reducer, char *why, size_t s
 	snprintf(why + len, size - len, "; next attempt in %" PRIu64 " s", view_pause(f, now_ms) / 1000);
 }
 
-/* A reducer is lost. One that is reached, but through which no large payload comes, would stop the training again and
- * again for as long as it takes to detect that: it is brought back after pauses that grow. Reducers that answer PROBE
- * do not come back so. */
+/* A reducer is lost. One that is reached, but through which no large payload comes, would
+ * stop the training again and again for as long as it takes to detect that: it is brought
+ * back after pauses that grow. Reducers that answer PROBE do not come back so. */
 static void view_count_barren(struct reducer_loss *f, bool narrow, uint64_t now_ms)
 {
 	bool stuck = f->returned && f->passed < LOSS_PROOF_BYTES && f->cause.loss == RS_LOSS_SILENT;
@@ -260,7 +268,8 @@ static void view_count_barren(struct reducer_loss *f, bool narrow, uint64_t now_
 		 view_pause(f, now_ms) / 1000);
 }
 
-/* Returns the time since the last byte of a reducer to which connections work, or worked until now; otherwise 0. */
+/* Returns the time since the last byte of a reducer to which connections work, or worked
+ * until now; otherwise 0. */
 static uint64_t view_idle_ms(const struct exchange *x, unsigned reducer, uint64_t now_ms)
 {
 	uint64_t last_ms = 0;
@@ -344,13 +353,14 @@ static void view_merge_reducer(struct exchange *x, unsigned reducer, const struc
 	struct loss loss = {.why = "another rank has lost it"};
 	bool here = true;
 
-	/* WELCOME may still be on its way when others have received START; the answer to PROBE may not */
+	/* WELCOME may still be on its way when others have received START; the answer to
+	 * PROBE may not */
 	for (unsigned i = 0; i < x->links_n; i++)
 		here &= x->links[i].reducer != reducer ||
 			(x->links[i].state >= LINK_HANDSHAKE && x->links[i].state <= LINK_RUNNING &&
 			 x->links[i].probe != LINK_PROBE_SENT);
-	/* it is back but the connection on which it was seen is lost already; or it was lost and this rank did not
-	 * notice */
+	/* it is back but the connection on which it was seen is lost already; or it was
+	 * lost and this rank did not notice */
 	if (life % 2 == 0 && (!here || before % 2 == 0))
 		life++;
 	x->view.lives[reducer] = life;

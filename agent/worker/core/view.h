@@ -9,13 +9,15 @@
 void view_assign_shards(struct exchange *x);
 /* Continues without the reducers that could not be reached, if at least one was. */
 void view_drop_unreached(struct exchange *x, uint64_t now_ms);
-/* A living reducer is lost. The others take over its shards; without others the exchange ends. from: the
- * link that was lost or brought the news, which gets no ABORT; may be NULL. */
+/* A living reducer is lost. The others take over its shards; without others the exchange
+ * ends. from: the link that was lost or brought the news, which gets no ABORT; may be
+ * NULL. */
 void view_lose_reducer(struct exchange *x, unsigned reducer, const struct loss *loss, const struct link *from,
 		       uint64_t now_ms);
 
-/* An attempt to bring a reducer back has shown that no large message passes: the next ones come later each time. Adds
- * to `why`, a sentence in a buffer of this size, when that is. */
+/* An attempt to bring a reducer back has shown that no large message passes: the next
+ * ones come later each time. Adds to `why`, a sentence in a buffer of this size, when
+ * that is. */
 void view_probe_failed(struct exchange *x, unsigned reducer, char *why, size_t size, uint64_t now_ms);
 
 /* START has arrived. */

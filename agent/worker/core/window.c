@@ -47,8 +47,9 @@ static void window_on_loss(struct window *w, uint64_t now_ms)
 	w->hold_ms = w->hold_ms < WINDOW_HOLD_MAX_MS / 2 ? w->hold_ms * 2 : WINDOW_HOLD_MAX_MS;
 }
 
-/* Returns the queueing delay above which the window shrinks. On a long link a fixed time is noise; ports have queues
- * for about a round trip there, so half of it is the limit. */
+/* Returns the queueing delay above which the window shrinks. On a long link a fixed time
+ * is noise; ports have queues for about a round trip there, so half of it is the
+ * limit. */
 static uint32_t window_full_us(const struct window_signal *s)
 {
 	return s->min_rtt_us / 2 > WINDOW_FULL_US ? s->min_rtt_us / 2 : WINDOW_FULL_US;
@@ -81,13 +82,15 @@ static void window_keep_busy(struct window *w, uint32_t min_rtt_us)
 static void window_follow(struct window *w, const struct window_signal *s, uint64_t now_ms)
 {
 	uint32_t queued_us = s->rtt_us > s->min_rtt_us ? s->rtt_us - s->min_rtt_us : 0;
-	/* of what is in flight, queued_us / rtt_us waits in queues: less than a quarter of a chunk */
+	/* of what is in flight, queued_us / rtt_us waits in queues: less than a quarter
+	 * of a chunk */
 	bool little = (uint64_t)w->limit * queued_us * 4 < s->rtt_us;
 	bool limited = w->limited;
 
 	w->limited = false;
 	if (s->lost != w->lost) {
-		/* one overflow is repaired over several rounds, and each of them would halve the window again */
+		/* one overflow is repaired over several rounds, and each of them would
+		 * halve the window again */
 		w->lost = s->lost;
 		if (now_ms >= w->ignore_loss_until_ms)
 			window_on_loss(w, now_ms);

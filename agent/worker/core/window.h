@@ -1,22 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The window of a link: how much it keeps in flight. It is derived from the kernel's signals, not configured.
+/* The window of a link: how much it keeps in flight. It is derived from the kernel's
+ * signals, not configured.
  *
- * n workers that send to one reducer fill the queue of its switch port, and no worker sees the others. When the queue
- * overflows, TCP stalls for its retransmission timeout. So the window follows the delay, as TCP Vegas (Brakmo, Peterson
- * 1995) and LEDBAT (RFC 6817) do: it may grow while the smoothed round-trip time is close to the smallest one seen, and
- * shrinks when the time rises because the queue fills. "Close" is a fixed time. On long links, where that time is
- * noise, it means that less than a quarter of a chunk of this link waits in queues; there the window shrinks only when
- * half a round trip is spent in queues, since all ranks wait for the link with the smallest window. A retransmission
- * halves the window and stops its growth for a while, longer each time: some ports have queues too short to be seen in
- * the delay. Chunk round trips are no signal, since they contain the wait for slow ranks.
+ * n workers that send to one reducer fill the queue of its switch port, and no worker
+ * sees the others. When the queue overflows, TCP stalls for its retransmission timeout.
+ * So the window follows the delay, as TCP Vegas (Brakmo, Peterson 1995) and LEDBAT (RFC
+ * 6817) do: it may grow while the smoothed round-trip time is close to the smallest one
+ * seen, and shrinks when the time rises because the queue fills. "Close" is a fixed time.
+ * On long links, where that time is noise, it means that less than a quarter of a chunk
+ * of this link waits in queues; there the window shrinks only when half a round trip is
+ * spent in queues, since all ranks wait for the link with the smallest window. A
+ * retransmission halves the window and stops its growth for a while, longer each time:
+ * some ports have queues too short to be seen in the delay. Chunk round trips are no
+ * signal, since they contain the wait for slow ranks.
  *
- * With one chunk in flight a link waits for each result before it sends again, and n ranks just fill a reducer's port:
- * any delay of one rank is lost time, and all wait for the last link. So there are two chunks in flight while the queue
- * is short and two caused no loss recently.
+ * With one chunk in flight a link waits for each result before it sends again, and n
+ * ranks just fill a reducer's port: any delay of one rank is lost time, and all wait for
+ * the last link. So there are two chunks in flight while the queue is short and two
+ * caused no loss recently.
  *
- * A long or fast link needs several chunks in flight to be busy at all and makes more noise than the rule above allows.
- * So the window is never below twice what the best recent rate brings within the smallest round trip, also after a
- * loss, as in BBR (Cardwell et al., 2016): less would lower the rate, and twice as much lets it rise. */
+ * A long or fast link needs several chunks in flight to be busy at all and makes more
+ * noise than the rule above allows. So the window is never below twice what the best
+ * recent rate brings within the smallest round trip, also after a loss, as in BBR
+ * (Cardwell et al., 2016): less would lower the rate, and twice as much lets it rise. */
 #ifndef RS_AGENT_WORKER_CORE_WINDOW_H
 #define RS_AGENT_WORKER_CORE_WINDOW_H
 
@@ -34,12 +40,14 @@ enum {
 	WINDOW_SPAN_MS = 20, /* interval of a rate measurement, or WINDOW_SPAN_RTTS smallest round trips if longer */
 	WINDOW_SPAN_RTTS = 4,
 	WINDOW_RATE_FADES = 32, /* an earlier, better rate loses 1/32 with each interval */
-	/* bytes in flight within a machine: enough that neither side waits for the other to be scheduled, and little
-	 * enough that data in sockets stays in the caches. 4 ranks and 2 reducers on 2 cores, MB/s at 4 / 16 MiB: 64
-	 * KiB 790 / 632, 128 KiB 975 / 869, 256 KiB 1144 / 1120, 512 KiB 1270 / 1076, 1 MiB 892 / 960 */
+	/* bytes in flight within a machine: enough that neither side waits for the other
+	 * to be scheduled, and little enough that data in sockets stays in the caches. 4
+	 * ranks and 2 reducers on 2 cores, MB/s at 4 / 16 MiB: 64 KiB 790 / 632, 128 KiB
+	 * 975 / 869, 256 KiB 1144 / 1120, 512 KiB 1270 / 1076, 1 MiB 892 / 960 */
 	WINDOW_LOCAL_BYTES = 512 << 10,
-	/* the same over gRPC, where waiting data exists twice: in gRPC's and in the kernel's buffers. At 4 / 64 MiB:
-	 * 256 KiB 548 / 621, 512 KiB 406 / 559, 1 MiB 372 / 473 (on another day) */
+	/* the same over gRPC, where waiting data exists twice: in gRPC's and in the
+	 * kernel's buffers. At 4 / 64 MiB: 256 KiB 548 / 621, 512 KiB 406 / 559, 1 MiB
+	 * 372 / 473 (on another day) */
 	WINDOW_LOCAL_GRPC_BYTES = 256 << 10,
 };
 
@@ -67,18 +75,19 @@ struct window_signal {
 	uint32_t rtt_us; /* smoothed */
 	uint32_t min_rtt_us;
 	uint64_t lost; /* segments retransmitted since the connection was made */
-	/* Both ends are on this machine, so no port can overflow: this many bytes should be in flight. 0: they are
-	 * not. */
+	/* Both ends are on this machine, so no port can overflow: this many bytes should
+	 * be in flight. 0: they are not. */
 	uint32_t local_bytes;
 	bool single_chunk; /* two chunks in flight are not better than one */
 };
 
 /* Starts with one chunk if there will be signals, else with the configured size. */
 void window_init(struct window *w, uint32_t unit, uint32_t most, bool adaptive);
-/* Returns whether a chunk of `bytes` bytes may be sent while `chunks` chunks with bytes_in_flight bytes are in flight.
- * One chunk always may. */
+/* Returns whether a chunk of `bytes` bytes may be sent while `chunks` chunks with
+ * bytes_in_flight bytes are in flight. One chunk always may. */
 bool window_open(struct window *w, uint32_t chunks, uint64_t bytes_in_flight, uint32_t bytes);
-/* The result of a chunk of `bytes` bytes has arrived. Returns true at the end of a round: a signal is wanted. */
+/* The result of a chunk of `bytes` bytes has arrived. Returns true at the end of a round:
+ * a signal is wanted. */
 bool window_result(struct window *w, uint32_t bytes);
 void window_signal(struct window *w, const struct window_signal *s, uint64_t now_ms);
 

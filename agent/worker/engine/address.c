@@ -23,7 +23,8 @@ bool engine_address_busy(const struct engine_address *a)
 	return a->lookup != NULL;
 }
 
-/* Checks that the address says on which network card it is, if it is one that each card has. */
+/* Checks that the address says on which network card it is, if it is one that each card
+ * has. */
 static enum engine_address_step engine_address_check_card(const struct engine_address *a, struct rs_err *e)
 {
 	const struct sockaddr_in6 *at = (const struct sockaddr_in6 *)&a->at;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Address lookup for a connection of the engine: a host and a port, which give one address for each attempt. A numeric
- * host is available at once. A name is looked up on a thread of its own (lookup.h), and each attempt takes the next of
- * its addresses. All functions belong to the thread of the loop that is woken. */
+/* Address lookup for a connection of the engine: a host and a port, which give one
+ * address for each attempt. A numeric host is available at once. A name is looked up on a
+ * thread of its own (lookup.h), and each attempt takes the next of its addresses. All
+ * functions belong to the thread of the loop that is woken. */
 #ifndef RS_AGENT_WORKER_ENGINE_ADDRESS_H
 #define RS_AGENT_WORKER_ENGINE_ADDRESS_H
 
@@ -18,8 +19,9 @@ enum engine_address_step {
 	ENGINE_ADDRESS_FAILED, /* the error says why */
 };
 
-/* The address of one connection. Invariant: at most one lookup exists; one that is not needed any more stays until it
- * is taken or the address is closed, so that there is at most one thread. */
+/* The address of one connection. Invariant: at most one lookup exists; one that is not
+ * needed any more stays until it is taken or the address is closed, so that there is at
+ * most one thread. */
 struct engine_address {
 	struct rs_host_port to;
 	struct lookup *lookup;      /* NULL: none is running */
@@ -37,12 +39,13 @@ void engine_address_close(struct engine_address *a);
 
 /* Returns whether a lookup is running, needed or not: then no attempt can begin. */
 bool engine_address_busy(const struct engine_address *a);
-/* Begins an attempt; only if not busy. After ENGINE_ADDRESS_WAIT, *ended is set and then `wake` is sent when the lookup
- * has ended. Errors: RS_ENOMEM. */
+/* Begins an attempt; only if not busy. After ENGINE_ADDRESS_WAIT, *ended is set and then
+ * `wake` is sent when the lookup has ended. Errors: RS_ENOMEM. */
 enum engine_address_step engine_address_begin(struct engine_address *a, struct wakeup *wake, _Atomic bool *ended,
 					      struct rs_err *e);
-/* Takes the result of a lookup that may have ended; the address is not busy afterwards. Call it also if the result is
- * not needed any more. Errors: RS_EIO; RS_EREFUSED if for `patience_ms` every answer was that the name does not exist.
+/* Takes the result of a lookup that may have ended; the address is not busy afterwards.
+ * Call it also if the result is not needed any more. Errors: RS_EIO; RS_EREFUSED if for
+ * `patience_ms` every answer was that the name does not exist.
  */
 enum engine_address_step engine_address_take(struct engine_address *a, uint32_t patience_ms, uint64_t now_ms,
 					     struct rs_err *e);

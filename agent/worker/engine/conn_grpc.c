@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One link of the engine over gRPC: a stream with a connection of its own. The happy path: resolve, open, wait until
- * the peer answers, then read into and send from where the exchange says, until it wants the stream finished. Failure
- * modes: the name or the connection fails, or the peer is not a reducer (reported to the exchange, which asks for
- * CONNECT again later); the stream breaks. Data that arrived before is read first: it is most likely an ABORT that
- * explains the failure. */
+/* One link of the engine over gRPC: a stream with a connection of its own. The happy
+ * path: resolve, open, wait until the peer answers, then read into and send from where
+ * the exchange says, until it wants the stream finished. Failure modes: the name or the
+ * connection fails, or the peer is not a reducer (reported to the exchange, which asks
+ * for CONNECT again later); the stream breaks. Data that arrived before is read first: it
+ * is most likely an ABORT that explains the failure. */
 #include "agent/worker/core/exchange_trace.h"
 #include "agent/worker/engine/address.h"
 #include "agent/worker/engine/engine_uv.h"
@@ -30,7 +31,8 @@ enum grpc_state {
 	GRPC_UP,
 };
 
-/* The gRPC stream of one link. Invariant: stream is not NULL in GRPC_OPENING and GRPC_UP. */
+/* The gRPC stream of one link. Invariant: stream is not NULL in GRPC_OPENING and
+ * GRPC_UP. */
 struct grpc {
 	struct conn conn;
 	struct wakeup wakeup;
@@ -120,9 +122,9 @@ static bool conn_grpc_socket_taken(void *user, uint64_t cookie)
 
 static void conn_grpc_take_signal(struct grpc *c)
 {
-	/* HTTP/2's own window starts at less than two chunks with their frames, so a second chunk waits until it is
-	 * moved: 4 workers and 2 reducers at 1 Gbit/s, 4 MiB: 44 MB/s instead of 58; two chunks of 31 KiB, which fit,
-	 * reach 58 */
+	/* HTTP/2's own window starts at less than two chunks with their frames, so a
+	 * second chunk waits until it is moved: 4 workers and 2 reducers at 1 Gbit/s, 4
+	 * MiB: 44 MB/s instead of 58; two chunks of 31 KiB, which fit, reach 58 */
 	struct window_signal signal = {.local_bytes = c->local ? WINDOW_LOCAL_GRPC_BYTES : 0, .single_chunk = true};
 
 	if (!exchange_wants_signal(c->conn.en->x, c->conn.link))
@@ -156,7 +158,8 @@ static void conn_grpc_write(struct grpc *c)
 	}
 }
 
-/* Reads up to `most` bytes. Returns false if the stream is lost or the exchange wants no more of it. */
+/* Reads up to `most` bytes. Returns false if the stream is lost or the exchange wants no
+ * more of it. */
 static bool conn_grpc_read(struct grpc *c, size_t most, size_t *ret)
 {
 	for (*ret = 0; *ret < most;) {

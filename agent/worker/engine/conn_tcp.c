@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One TCP connection of the engine. The happy path: resolve, connect, TLS handshake if wanted, then read into and send
- * from where the exchange says, until it wants the connection shut down. Failure modes: the name, the connect or TLS
- * fails (reported to the exchange, which asks for CONNECT again later); a read or a write fails. After a failed write,
- * pending input is read first: it is most likely an ABORT that explains the failure. Reads continue until the socket is
- * empty, but with a limit: epoll is level-triggered and reports the socket again. */
+/* One TCP connection of the engine. The happy path: resolve, connect, TLS handshake if
+ * wanted, then read into and send from where the exchange says, until it wants the
+ * connection shut down. Failure modes: the name, the connect or TLS fails (reported to
+ * the exchange, which asks for CONNECT again later); a read or a write fails. After a
+ * failed write, pending input is read first: it is most likely an ABORT that explains the
+ * failure. Reads continue until the socket is empty, but with a limit: epoll is
+ * level-triggered and reports the socket again. */
 #include "agent/worker/core/exchange_trace.h"
 #include "agent/worker/engine/address.h"
 #include "agent/worker/engine/engine_uv.h"
@@ -34,7 +36,8 @@ enum conn_state {
 	CONN_UP,
 };
 
-/* The TCP connection of one link. Invariant: from CONN_CONNECTING on tcp.fd >= 0 and the socket is polled. */
+/* The TCP connection of one link. Invariant: from CONN_CONNECTING on tcp.fd >= 0 and the
+ * socket is polled. */
 struct tcp {
 	struct conn conn;
 	struct engine_address address;
@@ -56,7 +59,8 @@ static unsigned conn_tcp_reducer(const struct tcp *c)
 	return exchange_reducer(c->conn.en->x, c->conn.link);
 }
 
-/* This connection is no longer the TLS leader: connections that waited for it may be made. */
+/* This connection is no longer the TLS leader: connections that waited for it may be
+ * made. */
 static void conn_tcp_release(struct tcp *c)
 {
 	if (engine_tls_release(&c->conn.en->tls, conn_tcp_reducer(c), c))
@@ -121,8 +125,9 @@ static void conn_tcp_lose_for(struct tcp *c, int error)
 	conn_tcp_lose_how(c, tcp_conn_reason(error ? &w : &c->tcp, buf), conn_tcp_how(error ? error : c->tcp.error));
 }
 
-/* Reads once: from the socket, or (inside) from TLS's buffer. Returns the bytes that were asked for and not available
- * (> 0: nothing more is available now), 0 if more may be available, -1 at the end. */
+/* Reads once: from the socket, or (inside) from TLS's buffer. Returns the bytes that were
+ * asked for and not available (> 0: nothing more is available now), 0 if more may be
+ * available, -1 at the end. */
 static ssize_t conn_tcp_read_once(struct tcp *c, size_t *total, bool inside)
 {
 	struct iovec iov[2];
@@ -181,8 +186,8 @@ static void conn_tcp_take_signal(struct tcp *c)
 		exchange_signal(c->conn.en->x, c->conn.link, &signal, conn_tcp_now(c));
 }
 
-/* Sends until the socket is full or nothing is left; in_turn: at most a frame or two. The connection may be lost
- * afterwards. Returns true if in_turn and there may be more. */
+/* Sends until the socket is full or nothing is left; in_turn: at most a frame or two. The
+ * connection may be lost afterwards. Returns true if in_turn and there may be more. */
 static bool conn_tcp_send(struct tcp *c, bool in_turn)
 {
 	struct iovec iov[CONN_IOVECS];
@@ -320,7 +325,8 @@ static void conn_tcp_finish_connect(struct tcp *c)
 
 	if (getsockopt(c->tcp.fd, SOL_SOCKET, SO_ERROR, &error, &len) < 0)
 		error = errno;
-	/* a port of this machine on which no process listens may be answered by the connecting socket itself */
+	/* a port of this machine on which no process listens may be answered by the
+	 * connecting socket itself */
 	if (!error && tcp_peer(c->tcp.fd) == TCP_PEER_SELF)
 		error = ECONNREFUSED;
 	if (error) {
@@ -358,7 +364,8 @@ static int conn_tcp_open_socket(const struct tcp *c)
 
 	if (fd < 0)
 		return -1;
-	/* no TCP_NOTSENT_LOWAT: urgent chunks wait behind data in the socket, but the window keeps that short */
+	/* no TCP_NOTSENT_LOWAT: urgent chunks wait behind data in the socket, but the
+	 * window keeps that short */
 	tcp_conn_tune(fd, c->conn.en->opt.cfg->timeouts.detect_ms);
 	if (connect(fd, at, c->address.at_len) < 0 && errno != EINPROGRESS) {
 		int error = errno;

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Life of the engine. The happy path: connections are established, the exchange runs, on_ready; operations arrive
- * through a locked list, which the submitting thread itself or the engine's thread handles; engine_stop sends GOODBYE,
- * waits until the connections are closed and joins the thread. Failure modes: the exchange ends with an error;
- * on_failed reports it after every operation's done(); then the loop idles until engine_stop. */
+/* Life of the engine. The happy path: connections are established, the exchange runs,
+ * on_ready; operations arrive through a locked list, which the submitting thread itself
+ * or the engine's thread handles; engine_stop sends GOODBYE, waits until the connections
+ * are closed and joins the thread. Failure modes: the exchange ends with an error;
+ * on_failed reports it after every operation's done(); then the loop idles until
+ * engine_stop. */
 #include "agent/worker/engine/engine_uv.h"
 #include "common/descriptors.h"
 #include "common/loop_uv.h"
@@ -16,7 +18,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Starts the thread with all signals blocked: they belong to the program's own threads. */
+/* Starts the thread with all signals blocked: they belong to the program's own
+ * threads. */
 static int engine_start_thread(struct engine *en, struct rs_err *e)
 {
 	sigset_t all, before;
@@ -92,7 +95,8 @@ static int engine_random(void *user, void *buf, size_t n, struct rs_err *e)
 	return auth_random(buf, n, e);
 }
 
-/* Checks the file now, so that an error is reported before the first reducer asks for a proof. */
+/* Checks the file now, so that an error is reported before the first reducer asks for a
+ * proof. */
 static int engine_check_secret(struct engine *en, struct rs_err *e)
 {
 	struct auth_secret secret;
@@ -201,7 +205,8 @@ int engine_start(struct engine **ret, const struct engine_options *opt, struct r
 	rc = engine_poll_init(&en->poll, uv_backend_fd(&en->loop), e);
 	if (!rc)
 		rc = engine_init_exchange(en, e);
-	/* gRPC has threads of its own; OpenSSL keeps an error queue for each thread, which belongs to the program */
+	/* gRPC has threads of its own; OpenSSL keeps an error queue for each thread,
+	 * which belongs to the program */
 	en->callers_may_run = opt->callers_run && !opt->cfg->job.grpc && !en->tls.ctx;
 	if (!rc)
 		rc = engine_start_thread(en, e);

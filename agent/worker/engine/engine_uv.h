@@ -1,17 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The state of the engine: its life (engine_uv.c), which thread runs it when (run_uv.c), and its connections
- * (conn_tcp.c, conn_grpc.c).
+/* The state of the engine: its life (engine_uv.c), which thread runs it when (run_uv.c),
+ * and its connections (conn_tcp.c, conn_grpc.c).
  *
- * One thread at a time runs the engine: the one that holds `loop_lock`. This is the engine's own thread, except while
- * it sleeps, or a thread of the program in engine_submit, engine_wait or engine_busy_poll. The latter saves waking both
- * threads, which takes longer than a small operation. Everything that is not marked as shared belongs to the holder of
- * loop_lock: the exchange, the connections, the loop and its handles (wakeup_send may always be called). Lock order:
- * loop_lock, then lock or locks that callbacks of operations take.
+ * One thread at a time runs the engine: the one that holds `loop_lock`. This is the
+ * engine's own thread, except while it sleeps, or a thread of the program in
+ * engine_submit, engine_wait or engine_busy_poll. The latter saves waking both threads,
+ * which takes longer than a small operation. Everything that is not marked as shared
+ * belongs to the holder of loop_lock: the exchange, the connections, the loop and its
+ * handles (wakeup_send may always be called). Lock order: loop_lock, then lock or locks
+ * that callbacks of operations take.
  *
- * The engine owns the exchange, the connections and the loop; the submitter owns an operation until its done().
- * Starting -> on_ready -> running -> on_failed or engine_stop() -> closing -> freed. The reducer has a loop of its own,
- * server/run/lane_tcp.c, since it changes between reading and sending by a budget of bytes for each connection and not
- * by the windows of links. */
+ * The engine owns the exchange, the connections and the loop; the submitter owns an
+ * operation until its done(). Starting -> on_ready -> running -> on_failed or
+ * engine_stop() -> closing -> freed. The reducer has a loop of its own,
+ * server/run/lane_tcp.c, since it changes between reading and sending by a budget of
+ * bytes for each connection and not by the windows of links. */
 #ifndef RS_AGENT_WORKER_ENGINE_ENGINE_UV_H
 #define RS_AGENT_WORKER_ENGINE_ENGINE_UV_H
 
@@ -27,9 +30,9 @@
 
 enum {
 	ENGINE_NONFINITE_LINES = 3, /* log lines about NaN and infinity per second */
-	/* With single_worker: bytes of all processes that are summed before other work is done. A thread that submits
-	 * saves two wake-ups if that is all. The engine's own thread works in smaller steps, since the program may
-	 * start something urgent. */
+	/* With single_worker: bytes of all processes that are summed before other work is
+	 * done. A thread that submits saves two wake-ups if that is all. The engine's own
+	 * thread works in smaller steps, since the program may start something urgent. */
 	ENGINE_SINGLE_CALLER = 4 << 20,
 	ENGINE_SINGLE_STEP = 1 << 20,
 };
@@ -38,10 +41,12 @@ struct conn;
 
 /* What a transport does for one link. All with loop_lock held. */
 struct conn_ops {
-	/* Does what the exchange wants for the link (connect, shut down, close), and sends what it has, or only the
-	 * next chunk. Returns true if it has to be called again after the other links. */
+	/* Does what the exchange wants for the link (connect, shut down, close), and
+	 * sends what it has, or only the next chunk. Returns true if it has to be called
+	 * again after the other links. */
 	bool (*service)(struct conn *c);
-	/* engine_poll has reported the socket with engine_key(link, serial). NULL: the transport polls by itself */
+	/* engine_poll has reported the socket with engine_key(link, serial). NULL: the
+	 * transport polls by itself */
 	void (*ready)(struct conn *c, uint32_t serial, uint32_t events);
 	bool (*idle)(const struct conn *c);   /* nothing is open or being opened */
 	void (*lookup_ended)(struct conn *c); /* a lookup has ended, possibly its own; NULL: it makes none */
@@ -77,8 +82,9 @@ struct engine_trace_ask {
 	bool end;
 };
 
-/* One engine. Invariants: from engine_start to engine_stop its thread runs; conns[i] is the connection of link i;
- * on_caller and waiting are false unless a thread of the program runs the engine. */
+/* One engine. Invariants: from engine_start to engine_stop its thread runs; conns[i] is
+ * the connection of link i; on_caller and waiting are false unless a thread of the
+ * program runs the engine. */
 struct engine {
 	struct engine_options opt; /* job points to the copy */
 	char job[RS_NAME_MAX];
@@ -127,7 +133,8 @@ static inline uint64_t engine_key(unsigned link, uint32_t serial)
 	return (uint64_t)serial << 32 | link;
 }
 
-/* Adds n bytes to a counter of engine_stats. With loop_lock held, so no locked instruction is needed. */
+/* Adds n bytes to a counter of engine_stats. With loop_lock held, so no locked
+ * instruction is needed. */
 static inline void engine_count(_Atomic uint64_t *counter, size_t n)
 {
 	atomic_store_explicit(counter, atomic_load_explicit(counter, memory_order_relaxed) + n, memory_order_relaxed);
@@ -145,23 +152,24 @@ void engine_trace_take(struct engine *en, const struct engine_trace_ask *ask);
 /* Ends the trace if all operations are recorded. Only while a trace runs. */
 void engine_trace_check(struct engine *en);
 
-/* serve.c: serves all connections in turn, starting with `first`, until none has anything to do. With loop_lock
- * held. */
+/* serve.c: serves all connections in turn, starting with `first`, until none has anything
+ * to do. With loop_lock held. */
 void engine_serve(struct conn *const *conns, unsigned n, unsigned first);
 
-/* run_uv.c: handles the effects of an event: sends, ends operations, sets the timer. Call it at the end of every
- * callback of the loop. */
+/* run_uv.c: handles the effects of an event: sends, ends operations, sets the timer. Call
+ * it at the end of every callback of the loop. */
 void engine_process(struct engine *en);
 /* Callback of `wake`: handles what other threads have left. */
 void engine_on_wake(struct wakeup *w);
 /* Main function of the engine's thread. */
 void *engine_main(void *en);
-/* Runs the engine once on the calling thread, for what other threads have left. Returns false if another thread holds
- * loop_lock. */
+/* Runs the engine once on the calling thread, for what other threads have left. Returns
+ * false if another thread holds loop_lock. */
 bool engine_run_on_caller(struct engine *en);
 void engine_close_conns(struct engine *en);
 
-/* conn_tcp.c: creates the connection of a link and parses its address. Errors: RS_ECONFIG, RS_ENOMEM. */
+/* conn_tcp.c: creates the connection of a link and parses its address. Errors:
+ * RS_ECONFIG, RS_ENOMEM. */
 int conn_tcp_new(struct conn **ret, struct engine *en, unsigned link, struct rs_err *e);
 
 /* conn_grpc.c: the same over gRPC; en->grpc must be initialized. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The happy path: start -> the thread looks the name up and reports -> take. Failure modes: the name is not found (take
- * reports it); the lookup is abandoned, and the thread frees it when it returns. */
+/* The happy path: start -> the thread looks the name up and reports -> take. Failure
+ * modes: the name is not found (take reports it); the lookup is abandoned, and the thread
+ * frees it when it returns. */
 #include "agent/worker/engine/lookup.h"
 
 #include <pthread.h>
@@ -9,7 +10,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* One lookup. The lock protects all members except the names. The last of thread and owner frees it. */
+/* One lookup. The lock protects all members except the names. The last of thread and
+ * owner frees it. */
 struct lookup {
 	pthread_mutex_t lock;
 	char host[256], port[16];
@@ -50,7 +52,8 @@ static void *lookup_main(void *arg)
 	return NULL;
 }
 
-/* Starts the thread with all signals blocked: they belong to the program's own threads. */
+/* Starts the thread with all signals blocked: they belong to the program's own
+ * threads. */
 static int lookup_start_thread(struct lookup *l)
 {
 	pthread_attr_t attr;

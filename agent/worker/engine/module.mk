@@ -3,8 +3,9 @@
 engine_src := $(filter-out %/uv_static.c,$(wildcard agent/worker/engine/*.c))
 $(eval $(call archive,libworker_engine,agent/worker/engine,$(engine_src)))
 
-# The shared libraries bring their own libuv where a static one can be in a shared library: a program may export functions
-# of the same names, which would take their place, and the allocator of a shared libuv belongs to the program.
+# The shared libraries bring their own libuv where a static one can be in a shared
+# library: a program may export functions of the same names, which would take their place,
+# and the allocator of a shared libuv belongs to the program.
 uv_own_obj  := $(if $(libuv_static),$(B)/agent/worker/engine/uv_static.o)
 uv_own_libs := $(if $(libuv_static),$(addprefix -Wl$(COMMA)--wrap=,$(libuv_wrap)) $(libuv_static) -ldl $(filter-out -luv,$(LIBS)),$(LIBS))
 

@@ -56,7 +56,8 @@ void engine_poll_change(struct engine_poll *p, int fd, uint32_t events, uint64_t
 
 void engine_poll_remove(struct engine_poll *p, int fd)
 {
-	/* closing it is not enough if a fork has left another descriptor of the same socket */
+	/* closing it is not enough if a fork has left another descriptor of the same
+	 * socket */
 	epoll_ctl(p->sockets, EPOLL_CTL_DEL, fd, NULL);
 }
 

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Running the engine: on its own thread, or on a thread of the program that calls it. The happy path of a small
- * operation: engine_submit takes loop_lock and sends -> engine_wait hides the sockets from the engine's thread, sleeps
- * for them itself, receives, and finds the operation done. The engine's thread sleeps through all of it. Failure modes:
- * another thread holds loop_lock (the engine's thread is woken for what was submitted); another thread is waiting
- * already (the second one sleeps until its request is done). */
+/* Running the engine: on its own thread, or on a thread of the program that calls it. The
+ * happy path of a small operation: engine_submit takes loop_lock and sends -> engine_wait
+ * hides the sockets from the engine's thread, sleeps for them itself, receives, and finds
+ * the operation done. The engine's thread sleeps through all of it. Failure modes:
+ * another thread holds loop_lock (the engine's thread is woken for what was submitted);
+ * another thread is waiting already (the second one sleeps until its request is done). */
 #include "agent/worker/core/check.h"
 #include "agent/worker/engine/engine_uv.h"
 #include "common/assert.h"
@@ -46,7 +47,8 @@ static void engine_fail_all(struct engine *en, struct exchange_op *op, const str
 	}
 }
 
-/* The exchange has ended: engine_submit returns its error from now on, and on_failed is called. */
+/* The exchange has ended: engine_submit returns its error from now on, and on_failed is
+ * called. */
 static void engine_report_end(struct engine *en)
 {
 	struct rs_err err = *exchange_error(en->x);
@@ -111,8 +113,8 @@ static void engine_on_timer(uv_timer_t *h)
 	engine_process(en);
 }
 
-/* Sets the timer. A timer that fires too early only asks the exchange again, so it is moved only if the next time is
- * earlier. */
+/* Sets the timer. A timer that fires too early only asks the exchange again, so it is
+ * moved only if the next time is earlier. */
 static void engine_arm(struct engine *en)
 {
 	uint64_t next = exchange_next(en->x), now = uv_now(&en->loop);
@@ -127,7 +129,8 @@ static void engine_arm(struct engine *en)
 
 void engine_process(struct engine *en)
 {
-	/* each rank starts with another reducer, so that an operation's first chunks do not all meet at one port */
+	/* each rank starts with another reducer, so that an operation's first chunks do
+	 * not all meet at one port */
 	unsigned first = en->opt.rank * en->conns_n / en->opt.world_size;
 
 	if (exchange_run_single(en->x, en->on_caller ? ENGINE_SINGLE_CALLER : ENGINE_SINGLE_STEP))
@@ -223,14 +226,15 @@ static void engine_on_sockets(struct engine *en, const struct epoll_event *ev, i
 	}
 }
 
-/* Returns the number of operations that have ended in any way, for threads that wait for one. */
+/* Returns the number of operations that have ended in any way, for threads that wait for
+ * one. */
 static uint64_t engine_ended_ops(const struct engine *en)
 {
 	return exchange_ops_done(en->x) + en->rejected + en->failed_reported;
 }
 
-/* Releases loop_lock. A thread in engine_wait sleeps only for sockets, so it is woken here if an operation has
- * ended. */
+/* Releases loop_lock. A thread in engine_wait sleeps only for sockets, so it is woken
+ * here if an operation has ended. */
 static void engine_unlock_loop(struct engine *en, uint64_t ends_before)
 {
 	if (en->waiting && engine_ended_ops(en) != ends_before)
@@ -238,7 +242,8 @@ static void engine_unlock_loop(struct engine *en, uint64_t ends_before)
 	pthread_mutex_unlock(&en->loop_lock);
 }
 
-/* Sleeps on the engine's thread. Releases loop_lock meanwhile, if callers may run the engine. Returns what is ready. */
+/* Sleeps on the engine's thread. Releases loop_lock meanwhile, if callers may run the
+ * engine. Returns what is ready. */
 static int engine_sleep(struct engine *en, uint64_t *ends_before)
 {
 	int timeout_ms, ready;
@@ -289,8 +294,8 @@ void *engine_main(void *arg)
 	return NULL;
 }
 
-/* Disables cancellation: the program may cancel its threads, but not while they hold loop_lock. Returns the previous
- * state. */
+/* Disables cancellation: the program may cancel its threads, but not while they hold
+ * loop_lock. Returns the previous state. */
 static int engine_disable_cancel(void)
 {
 	int before;
@@ -332,21 +337,23 @@ static int engine_spin_and_sleep(struct engine *en, struct epoll_event *ev, bool
 	return *look ? n : engine_poll_sockets(&en->poll, ev, timeout_ms);
 }
 
-/* Runs the engine once on a caller's thread with loop_lock held: handles ready sockets and what other threads have
- * left. */
+/* Runs the engine once on a caller's thread with loop_lock held: handles ready sockets
+ * and what other threads have left. */
 static void engine_run_once(struct engine *en, const struct epoll_event *ev, int n)
 {
 	en->on_caller = true;
 	uv_update_time(&en->loop);
 	engine_on_sockets(en, ev, n);
 	engine_take_requests(en);
-	/* the engine's thread does this too, but may not get loop_lock while the sockets are busy */
+	/* the engine's thread does this too, but may not get loop_lock while the sockets
+	 * are busy */
 	if (uv_now(&en->loop) >= exchange_next(en->x))
 		exchange_tick(en->x, uv_now(&en->loop));
 	engine_process(en);
 }
 
-/* Waits for sockets and handles them. Called with loop_lock held; releases it while it sleeps. */
+/* Waits for sockets and handles them. Called with loop_lock held; releases it while it
+ * sleeps. */
 static void engine_wait_for_sockets(struct engine *en, bool *look, int timeout_ms)
 {
 	struct epoll_event ev[ENGINE_POLL_EVENTS];

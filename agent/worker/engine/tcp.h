@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the kernel knows of a TCP connection. In a file of its own, since <linux/tcp.h>, which has the whole TCP_INFO,
- * conflicts with <netinet/tcp.h>, which <uv.h> includes. */
+/* What the kernel knows of a TCP connection. In a file of its own, since <linux/tcp.h>,
+ * which has the whole TCP_INFO, conflicts with <netinet/tcp.h>, which <uv.h> includes. */
 #ifndef RS_AGENT_WORKER_ENGINE_TCP_H
 #define RS_AGENT_WORKER_ENGINE_TCP_H
 
@@ -8,8 +8,8 @@
 
 #include <sys/socket.h>
 
-/* Reads the kernel's signals; sets all members but ret->local_bytes. Returns false if the kernel does not provide
- * them. */
+/* Reads the kernel's signals; sets all members but ret->local_bytes. Returns false if the
+ * kernel does not provide them. */
 bool tcp_signal(int fd, struct window_signal *ret);
 
 enum tcp_peer {
@@ -18,10 +18,12 @@ enum tcp_peer {
 	TCP_PEER_SELF,  /* the same socket */
 };
 
-/* Returns where the other end of a connected socket is; TCP_PEER_FAR also if the kernel does not say. */
+/* Returns where the other end of a connected socket is; TCP_PEER_FAR also if the kernel
+ * does not say. */
 enum tcp_peer tcp_peer(int fd);
 
-/* Returns whether data that is sent to this address stays on this machine, according to the kernel's routes. */
+/* Returns whether data that is sent to this address stays on this machine, according to
+ * the kernel's routes. */
 bool tcp_reaches_itself(const struct sockaddr *peer, socklen_t len);
 
 #endif

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* TLS of an engine's connections (security.tls): the files, which are read again for new connections, and for each
- * reducer the session that its next connections resume. Belongs to the engine's thread once it runs. */
+/* TLS of an engine's connections (security.tls): the files, which are read again for new
+ * connections, and for each reducer the session that its next connections resume. Belongs
+ * to the engine's thread once it runs. */
 #ifndef RS_AGENT_WORKER_ENGINE_TLS_H
 #define RS_AGENT_WORKER_ENGINE_TLS_H
 
@@ -26,7 +27,8 @@ struct engine_tls_file {
 
 enum { ENGINE_TLS_FILES = 3 };
 
-/* The TLS state of an engine. Invariant: if ctx is not NULL, `peers` is not NULL either. */
+/* The TLS state of an engine. Invariant: if ctx is not NULL, `peers` is not NULL
+ * either. */
 struct engine_tls {
 	const struct rs_config *cfg;
 	const struct rs_log *log;
@@ -40,16 +42,16 @@ struct engine_tls {
 int engine_tls_init(struct engine_tls *t, const struct rs_config *cfg, const struct rs_log *log, struct rs_err *e);
 void engine_tls_close(struct engine_tls *t);
 
-/* Returns whether this connection to a reducer may be made now, or must wait until another one has got a session: a
- * handshake without a session takes the reducer several times as long. A connection that may be made without a session
- * becomes the leader. */
+/* Returns whether this connection to a reducer may be made now, or must wait until
+ * another one has got a session: a handshake without a session takes the reducer several
+ * times as long. A connection that may be made without a session becomes the leader. */
 bool engine_tls_may_connect(struct engine_tls *t, unsigned reducer, const void *conn);
-/* The connection is not the leader any more: it has a session, will not get one, or is lost. Returns true if other
- * connections have waited. */
+/* The connection is not the leader any more: it has a session, will not get one, or is
+ * lost. Returns true if other connections have waited. */
 bool engine_tls_release(struct engine_tls *t, unsigned reducer, const void *conn);
 
-/* Reads the files again if they have changed. If they are invalid now, the previous contents stay in use and a log line
- * says why. */
+/* Reads the files again if they have changed. If they are invalid now, the previous
+ * contents stay in use and a log line says why. */
 void engine_tls_refresh(struct engine_tls *t);
 
 /* Logs that TLS with a reducer failed for this reason; the engine keeps trying. */

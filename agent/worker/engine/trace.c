@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A trace: another thread asks for it -> the exchange records -> all operations are done, or that thread asks for the
- * end -> done(). */
+/* A trace: another thread asks for it -> the exchange records -> all operations are done,
+ * or that thread asks for the end -> done(). */
 #include "agent/worker/core/exchange_trace.h"
 #include "agent/worker/engine/engine_uv.h"
 
@@ -8,7 +8,8 @@ void engine_trace(struct engine *en, struct trace *trace, void (*done)(void *use
 {
 	pthread_mutex_lock(&en->lock);
 	if (trace)
-		/* the end that may wait was meant for the trace before, which has ended by itself */
+		/* the end that may wait was meant for the trace before, which has ended
+		 * by itself */
 		en->trace_ask =
 		    (struct engine_trace_ask){.begin = {.to = trace, .done = done, .user = user}, .end = false};
 	else

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* For shared libraries of this tree that bring their own libuv: nobody else uses its allocator.
+/* For shared libraries of this tree that bring their own libuv: nobody else uses its
+ * allocator.
  *
- * Debian's static libuv is compiled for programs: it refers to variables of the C library in a way that a shared
- * library may not. The linker (--wrap) leads these references to the copies here, whose names it chooses. */
+ * Debian's static libuv is compiled for programs: it refers to variables of the C library
+ * in a way that a shared library may not. The linker (--wrap) leads these references to
+ * the copies here, whose names it chooses. */
 #include "common/loop_uv.h"
 
 #include <netinet/in.h>

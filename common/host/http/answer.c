@@ -46,7 +46,8 @@ bool http_result_add(struct http_result *r, const void *message, size_t len)
 	return true;
 }
 
-/* Unpacks the message at *at and moves *at behind it; the caller frees it. NULL: there is none, or no memory. */
+/* Unpacks the message at *at and moves *at behind it; the caller frees it. NULL: there is
+ * none, or no memory. */
 static ProtobufCMessage *next_message(const struct http_result *r, size_t *at, const ProtobufCMessageDescriptor *type)
 {
 	ProtobufCMessage *m;

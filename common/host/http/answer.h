@@ -15,7 +15,8 @@ struct http_path {
 /* Returns the entry of a path; NULL: there is none. */
 const struct http_path *http_path_find(const char *path);
 
-/* The result of a call: its messages, each behind its length in 4 bytes of this machine's order. */
+/* The result of a call: its messages, each behind its length in 4 bytes of this machine's
+ * order. */
 struct http_result {
 	enum rpc_code code;
 	char why[512];
@@ -41,10 +42,11 @@ void http_answer_make(struct http_answer *ret, const struct http_path *path, con
 /* Makes an answer with a sentence. */
 void http_answer_text(struct http_answer *ret, unsigned status, const char *text);
 
-/* Returns whether a header Accept asks for OpenMetrics rather than for Prometheus' text. */
+/* Returns whether a header Accept asks for OpenMetrics rather than for Prometheus'
+ * text. */
 bool http_accepts_openmetrics(const char *accept);
-/* Returns whether a header Host names this machine by an address or as localhost. A page of another site, whose name
- * was made to lead here, sends that name. */
+/* Returns whether a header Host names this machine by an address or as localhost. A page
+ * of another site, whose name was made to lead here, sends that name. */
 bool http_host_is_plain(const char *host);
 
 #endif

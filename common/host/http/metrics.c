@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Tables of families: what each is called, and which field of the status it is. The series of a job do not depend on
- * its number of ranks: of the ranks only the latest one appears, as a value. */
+/* Tables of families: what each is called, and which field of the status it is. The
+ * series of a job do not depend on its number of ranks: of the ranks only the latest one
+ * appears, as a value. */
 #include "common/host/http/metrics.h"
 
 #include "common/host/http/metrics_text.h"
@@ -18,7 +19,8 @@ static const char *const none[] = {NULL};
 enum { TRANSPORTS = 4 };
 static const char *const transports[TRANSPORTS] = {"tcp", "tcp+tls", "grpc", "grpc+tls"};
 
-/* The jobs with metrics. Invariant: no two have the same name; of equal ones the newest is here. */
+/* The jobs with metrics. Invariant: no two have the same name; of equal ones the newest
+ * is here. */
 struct shown {
 	const job **jobs;
 	const agent_job **agent_jobs;

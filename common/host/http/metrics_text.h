@@ -23,7 +23,8 @@ void metrics_family(struct metrics_out *o, enum metrics_type type, const char *n
 /* Writes a sample. labels: name, value, name, value, ..., NULL. Values are escaped. */
 void metrics_sample(struct metrics_out *o, double value, const char *const *labels);
 void metrics_count(struct metrics_out *o, uint64_t value, const char *const *labels);
-/* Writes the samples of a histogram with buckets_n limits and one count more, with one label. */
+/* Writes the samples of a histogram with buckets_n limits and one count more, with one
+ * label. */
 void metrics_histogram(struct metrics_out *o, const uint64_t *counts, const uint64_t *limits_us, size_t buckets_n,
 		       uint64_t sum_us, const char *label, const char *value);
 /* Ends the text. */

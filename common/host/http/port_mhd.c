@@ -1,13 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The HTTP port with libmicrohttpd, which has one thread.
  *
- * The happy path: its thread has read a request -> suspends the connection and puts the request into `arrived` -> the
- * loop makes a call of the control service of it -> the result is complete -> the connection is resumed, and the thread
- * makes the answer. Failure modes: more connections than HTTP_CONNECTIONS_MAX: they wait in the kernel; a slow or
- * silent client: closed after HTTP_IDLE_S; the port stops or reads new certificates: pending requests get 503.
+ * The happy path: its thread has read a request -> suspends the connection and puts the
+ * request into `arrived` -> the loop makes a call of the control service of it -> the
+ * result is complete -> the connection is resumed, and the thread makes the answer.
+ * Failure modes: more connections than HTTP_CONNECTIONS_MAX: they wait in the kernel; a
+ * slow or silent client: closed after HTTP_IDLE_S; the port stops or reads new
+ * certificates: pending requests get 503.
  *
- * libmicrohttpd's TLS asks a client for its certificate and goes on without one; is_certified() checks it for each
- * request that needs a right. So health checks work without a certificate. */
+ * libmicrohttpd's TLS asks a client for its certificate and goes on without one;
+ * is_certified() checks it for each request that needs a right. So health checks work
+ * without a certificate. */
 #include "common/host/http/port.h"
 
 #include "common/address.h"
@@ -25,7 +28,8 @@
 
 enum { REQUEST_BYTES = 16 << 10 /* memory for the header of a request */ };
 
-/* One request. The port's thread owns it, except from `arrived` until it is resumed: then the loop does. */
+/* One request. The port's thread owns it, except from `arrived` until it is resumed: then
+ * the loop does. */
 struct http_request {
 	struct http_request *next; /* in `arrived` or `asked` */
 	struct http_port *port;
@@ -39,8 +43,8 @@ struct http_request {
 	struct http_result result;
 };
 
-/* Invariant: the connections of all requests in `arrived` and `asked` are suspended, and no others. While `stopped`
- * none is added. */
+/* Invariant: the connections of all requests in `arrived` and `asked` are suspended, and
+ * no others. While `stopped` none is added. */
 struct http_port {
 	struct MHD_Daemon *daemon;
 	struct control_uv *control;
@@ -126,7 +130,8 @@ static const char *header(struct http_request *r, const char *name)
 	return MHD_lookup_connection_value(r->connection, MHD_HEADER_KIND, name);
 }
 
-/* Returns whether the client has shown a certificate for clients that the authority has signed and that is valid now.
+/* Returns whether the client has shown a certificate for clients that the authority has
+ * signed and that is valid now.
  */
 static bool is_certified(struct http_request *r)
 {
@@ -140,8 +145,9 @@ static bool is_certified(struct http_request *r)
 	       status == 0;
 }
 
-/* Handles a complete request, on the port's thread. Sets *ret_now if it can be answered at once. Otherwise the control
- * service has it, or an error was sent; then the request may belong to another thread. */
+/* Handles a complete request, on the port's thread. Sets *ret_now if it can be answered
+ * at once. Otherwise the control service has it, or an error was sent; then the request
+ * may belong to another thread. */
 static enum MHD_Result begin(struct http_request *r, const char *url, const char *method, bool *ret_now)
 {
 	const char *host = header(r, MHD_HTTP_HEADER_HOST);
@@ -162,8 +168,9 @@ static enum MHD_Result begin(struct http_request *r, const char *url, const char
 					 "expected a client's certificate that security.authority has signed and that "
 					 "has not expired");
 	}
-	/* without a token the right comes from the client's address, which a page of another site has too; with TLS
-	 * that page would need a certificate of this port's name */
+	/* without a token the right comes from the client's address, which a page of
+	 * another site has too; with TLS that page would need a certificate of this
+	 * port's name */
 	if (r->port->tls == TLS_OFF && !r->authorization && host && !http_host_is_plain(host) && needs_right)
 		return send_text(r->connection, MHD_HTTP_FORBIDDEN,
 				 "the request came with the name of a host: send a token, or use the address");
@@ -364,8 +371,8 @@ static void set_name(struct http_port *p, int fd, const char *address)
 	snprintf(p->name, sizeof p->name, "%.*s:%u", (int)(colon - address), address, port);
 }
 
-/* Starts libmicrohttpd on p->listener, which is closed after an error. Errors: RS_ECONFIG, RS_EIO, RS_EUNSUPPORTED,
- * RS_ENOMEM. */
+/* Starts libmicrohttpd on p->listener, which is closed after an error. Errors:
+ * RS_ECONFIG, RS_EIO, RS_EUNSUPPORTED, RS_ENOMEM. */
 static int start_daemon(struct http_port *p, const struct tls_files *files, struct MHD_Daemon **ret, struct rs_err *e)
 {
 	unsigned flags = MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME;
@@ -393,8 +400,9 @@ static int start_daemon(struct http_port *p, const struct tls_files *files, stru
 				MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)REQUEST_BYTES, MHD_OPTION_NOTIFY_COMPLETED,
 				on_completed, p, MHD_OPTION_ARRAY, p->tls == TLS_OFF ? &tls[4] : tls, MHD_OPTION_END);
 	tls_texts_free(&texts); /* libmicrohttpd has read them */
-	/* if it cannot start it closes the socket itself, unless it has no memory for anything: then the socket is
-	 * lost, since closing it here might close what another thread has opened meanwhile */
+	/* if it cannot start it closes the socket itself, unless it has no memory for
+	 * anything: then the socket is lost, since closing it here might close what
+	 * another thread has opened meanwhile */
 	return *ret ? RS_OK : rs_fail(e, RS_EIO, "libmicrohttpd cannot serve %s", p->name);
 }
 
@@ -432,7 +440,8 @@ const char *http_port_name(const struct http_port *p)
 	return p->name;
 }
 
-/* Answers all pending requests with 503, and ends a daemon, which closes its listening socket. */
+/* Answers all pending requests with 503, and ends a daemon, which closes its listening
+ * socket. */
 static void stop_daemon(struct http_port *p, struct MHD_Daemon *daemon)
 {
 	struct http_request *next;

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The happy path: the module hands a call over on one of its threads -> it waits in `arrived` for the loop -> the
- * service says what to answer -> sent, one message at a time, as the client takes them -> ended. Failure modes: more
- * calls arrive than there is room for: refused at once, on the module's thread; the client goes, or does not read: the
- * call is dropped, or waits with the one message that it holds, and nobody waits for it. */
+/* The happy path: the module hands a call over on one of its threads -> it waits in
+ * `arrived` for the loop -> the service says what to answer -> sent, one message at a
+ * time, as the client takes them -> ended. Failure modes: more calls arrive than there is
+ * room for: refused at once, on the module's thread; the client goes, or does not read:
+ * the call is dropped, or waits with the one message that it holds, and nobody waits for
+ * it. */
 #include "common/host/service/control_uv.h"
 
 #include <stdio.h>
@@ -26,8 +28,8 @@ struct control_method {
 	enum service_method method;
 };
 
-/* Connects the gRPC module to the services. Invariant: the first arrived_n entries of `arrived` are calls without an
- * owner yet; after `stopped` none is added. */
+/* Connects the gRPC module to the services. Invariant: the first arrived_n entries of
+ * `arrived` are calls without an owner yet; after `stopped` none is added. */
 struct control_uv {
 	const struct rpc_api *rpc;
 	struct service *service;

@@ -13,8 +13,8 @@ void events_init(struct events *all)
 	all->next = 1;
 }
 
-/* Copies as much text as fits, cut at the end of a character. Bytes that are not valid UTF-8 are replaced. Returns
- * false if there is no room. */
+/* Copies as much text as fits, cut at the end of a character. Bytes that are not valid
+ * UTF-8 are replaced. Returns false if there is no room. */
 static bool add_text(struct event *ev, const char *text)
 {
 	size_t room = sizeof ev->text - ev->text_len, n = strnlen(text, room);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The latest events of a process, with numbers: its log lines about jobs, ranks and itself, for clients of the control
- * service. Memory is fixed: a new event replaces the oldest one, and a slow reader finds a gap in the numbers. One
- * thread owns it. */
+/* The latest events of a process, with numbers: its log lines about jobs, ranks and
+ * itself, for clients of the control service. Memory is fixed: a new event replaces the
+ * oldest one, and a slow reader finds a gap in the numbers. One thread owns it. */
 #ifndef RS_COMMON_HOST_SERVICE_EVENTS_H
 #define RS_COMMON_HOST_SERVICE_EVENTS_H
 
@@ -16,7 +16,8 @@ enum {
 	EVENT_TEXT = 800, /* bytes of all its keys and values */
 };
 
-/* One event. text contains key, value, key, value, ..., each with its terminator; pairs without room are left out. */
+/* One event. text contains key, value, key, value, ..., each with its terminator; pairs
+ * without room are left out. */
 struct event {
 	uint64_t sequence; /* from 1 on */
 	int64_t unix_ms;
@@ -44,7 +45,8 @@ void events_add(struct events *all, int64_t unix_ms, enum rs_log_level level, co
 		unsigned n);
 /* Returns the number of the oldest event; all->next if there is none. */
 uint64_t events_oldest(const struct events *all);
-/* Returns an event, valid until the next events_add. NULL: it does not exist yet, or not any more. */
+/* Returns an event, valid until the next events_add. NULL: it does not exist yet, or not
+ * any more. */
 const struct event *events_get(const struct events *all, uint64_t sequence);
 
 #endif

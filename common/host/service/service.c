@@ -27,7 +27,8 @@ const struct service_method_info service_methods[SERVICE_METHODS] = {
     [SERVICE_WATCH] = {HEALTH "Watch", "Watch", RIGHT_NONE},
 };
 
-/* One call, with the fields of its request. Invariant: `code` is RPC_CODE_OK unless the call is refused. */
+/* One call, with the fields of its request. Invariant: `code` is RPC_CODE_OK unless the
+ * call is refused. */
 struct service_call {
 	LIST_ENTRY(service_call) link; /* in service.calls */
 	struct service *service;
@@ -44,8 +45,9 @@ struct service_call {
 	struct trace *traces;        /* TRACE: to send; owned */
 };
 
-/* Invariant: controls_n and watches_n count the calls in the list with `placed`: calls with the right that they
- * require, and watches of health. A check of health is answered at once and is not counted. */
+/* Invariant: controls_n and watches_n count the calls in the list with `placed`: calls
+ * with the right that they require, and watches of health. A check of health is answered
+ * at once and is not counted. */
 struct service {
 	struct service_options opt;
 	struct auth_secret read, admin;
@@ -336,8 +338,8 @@ static void leave_place(struct service_call *c)
 	c->placed = false;
 }
 
-/* Ends the oldest watch to make room. Watches require no right, so otherwise any client could block health probes
- * forever.
+/* Ends the oldest watch to make room. Watches require no right, so otherwise any client
+ * could block health probes forever.
  */
 static void end_oldest_watch(struct service *s)
 {

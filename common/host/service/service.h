@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The control and health services of a reducer or an agent, without their transport. A call comes in as bytes, with the
- * address and token of its client; messages and a status go out. A driver (control_uv.c) follows the steps of
- * service_next for each call, again when the last message was sent or wake() was called. Nothing here waits for a
- * client: a call holds at most one message, and a client that is too slow misses events.
+/* The control and health services of a reducer or an agent, without their transport. A
+ * call comes in as bytes, with the address and token of its client; messages and a status
+ * go out. A driver (control_uv.c) follows the steps of service_next for each call, again
+ * when the last message was sent or wake() was called. Nothing here waits for a client: a
+ * call holds at most one message, and a client that is too slow misses events.
  *
- * The happy path of a call is: service_begin -> (WAIT, SEND)... -> END -> service_call_free. Failure modes: the client
- * lacks the right, the request is malformed, or there are too many calls: END with a code and a sentence. One thread
- * owns the services. */
+ * The happy path of a call is: service_begin -> (WAIT, SEND)... -> END ->
+ * service_call_free. Failure modes: the client lacks the right, the request is malformed,
+ * or there are too many calls: END with a code and a sentence. One thread owns the
+ * services. */
 #ifndef RS_COMMON_HOST_SERVICE_SERVICE_H
 #define RS_COMMON_HOST_SERVICE_SERVICE_H
 
@@ -45,8 +47,8 @@ struct service_method_info {
 /* Indexed by enum service_method. */
 extern const struct service_method_info service_methods[SERVICE_METHODS];
 
-/* A token. The admin token gives the right to read as well. len 0: there is no token, and processes on this machine
- * have the right; certified clients have the right to read. */
+/* A token. The admin token gives the right to read as well. len 0: there is no token, and
+ * processes on this machine have the right; certified clients have the right to read. */
 struct service_token {
 	const uint8_t *bytes;
 	uint32_t len;
@@ -77,10 +79,12 @@ struct service_options {
 	int (*reload)(void *ctx, char result[SERVICE_RESULT], struct rs_err *e);
 	/* Requests a status. service_status() follows, not from within this call. */
 	void (*collect)(void *ctx);
-	/* Begins a trace of the ranges of a request. service_traced() follows, not from within this call. Only one
-	 * trace runs at a time. Errors: RS_ENOMEM; then service_traced() does not follow. */
+	/* Begins a trace of the ranges of a request. service_traced() follows, not from
+	 * within this call. Only one trace runs at a time. Errors: RS_ENOMEM; then
+	 * service_traced() does not follow. */
 	int (*trace)(void *ctx, const struct trace_request *r, struct rs_err *e);
-	/* Ends the trace early, because its client has gone. service_traced() still follows. */
+	/* Ends the trace early, because its client has gone. service_traced() still
+	 * follows. */
 	void (*trace_end)(void *ctx);
 	/* Returns the clock of traces, in microseconds. */
 	uint64_t (*clock_us)(void *ctx);
@@ -90,7 +94,8 @@ struct service_options {
 	/* Logs that a client lacks the right to the method that it called. */
 	void (*denied)(void *ctx, const struct service_peer *peer, const char *method, const char *why);
 	void *ctx;
-	/* Calls with the step WAIT may continue. Any of the functions below may call it. */
+	/* Calls with the step WAIT may continue. Any of the functions below may call
+	 * it. */
 	void (*wake)(void *wake_ctx);
 	void *wake_ctx;
 };
@@ -124,12 +129,13 @@ struct service_call *service_begin(struct service *s, enum service_method method
 				   const void *request, size_t len);
 /* Returns the next step of a call. */
 enum service_step service_next(struct service_call *c, struct service_out *ret);
-/* Returns true if the service has ended the call itself, with *ret as of SERVICE_END. The driver then does not wait
- * until the last message is sent. */
+/* Returns true if the service has ended the call itself, with *ret as of SERVICE_END. The
+ * driver then does not wait until the last message is sent. */
 bool service_cut_off(const struct service_call *c, struct service_out *ret);
 void service_call_free(struct service_call *c);
 
-/* Delivers the status that collect() requested; it is borrowed for the call. NULL: no memory. */
+/* Delivers the status that collect() requested; it is borrowed for the call. NULL: no
+ * memory. */
 void service_status(struct service *s, struct status_reply *status);
 /* Delivers the traces that trace() began; takes them over. NULL: no memory for any. */
 void service_traced(struct service *s, struct trace *first);
@@ -140,7 +146,8 @@ void service_draining(struct service *s);
 /* Ends all calls when they have sent their messages, because the process ends. */
 void service_stop(struct service *s);
 
-/* Returns true for a client on this machine: a loopback address, such as "127.0.0.1:80" or "[::1]:80", or "unix:". */
+/* Returns true for a client on this machine: a loopback address, such as "127.0.0.1:80"
+ * or "[::1]:80", or "unix:". */
 bool service_is_local(const char *address);
 
 #endif

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The reply of the method Status while a daemon gathers it. The daemon fills the message itself; this file gives the
- * memory of everything that the message points to. One thread at a time; nothing in it is shared. */
+/* The reply of the method Status while a daemon gathers it. The daemon fills the message
+ * itself; this file gives the memory of everything that the message points to. One thread
+ * at a time; nothing in it is shared. */
 #ifndef RS_COMMON_HOST_SERVICE_STATUS_REPLY_H
 #define RS_COMMON_HOST_SERVICE_STATUS_REPLY_H
 
@@ -20,7 +21,8 @@ struct status_reply {
 void status_reply_init(struct status_reply *r);
 void status_reply_free(struct status_reply *r);
 
-/* Each of these functions takes memory that is freed with the reply. NULL: no memory; then `failed` is set. */
+/* Each of these functions takes memory that is freed with the reply. NULL: no memory;
+ * then `failed` is set. */
 /* Takes n bytes with the value 0. */
 void *status_reply_take(struct status_reply *r, size_t n);
 /* Takes an empty message. */
@@ -30,8 +32,8 @@ void *status_reply_messages(struct status_reply *r, const ProtobufCMessageDescri
 /* Copies a text, and replaces what is not UTF-8. */
 char *status_reply_text(struct status_reply *r, const char *text);
 
-/* Packs the reply of a reducer or an agent, whose jobs have ranks[world_size] or ranks[local_ranks]; sets n_ranks. job:
- * the only job in it; NULL or empty: all jobs. */
+/* Packs the reply of a reducer or an agent, whose jobs have ranks[world_size] or
+ * ranks[local_ranks]; sets n_ranks. job: the only job in it; NULL or empty: all jobs. */
 struct service_bytes status_reply_pack(struct status_reply *r, const char *job, bool without_ranks);
 
 #endif

@@ -6,15 +6,18 @@
 
 #include <math.h>
 
-/* Measured: CPU seconds of a reducer for each GiB that workers send. The first is that of a lane on a fast machine
- * (bench/DECISIONS.md, "Lanes"), the second that on links of 1 Gbit/s (bench/README.md, "What a reducer costs"). */
+/* Measured: CPU seconds of a reducer for each GiB that workers send. The first is that of
+ * a lane on a fast machine (bench/DECISIONS.md, "Lanes"), the second that on links of 1
+ * Gbit/s (bench/README.md, "What a reducer costs"). */
 static const double cpu_least = 0.8, cpu_most = 1.5;
 
-/* Measured: what TLS, gRPC, and gRPC with TLS add to that (bench/RECORDS.md, "TLS and gRPC"). */
+/* Measured: what TLS, gRPC, and gRPC with TLS add to that (bench/RECORDS.md, "TLS and
+ * gRPC"). */
 static const double cpu_tls = 0.7, cpu_grpc = 1.4, cpu_grpc_tls = 2.4;
 
-/* Bytes of a job in a reducer beside its buffers: of the job, of each slot, and of each connection. The sum is what the
- * reducer logs as memory_bytes when a job opens, to within 5 %. */
+/* Bytes of a job in a reducer beside its buffers: of the job, of each slot, and of each
+ * connection. The sum is what the reducer logs as memory_bytes when a job opens, to
+ * within 5 %. */
 enum { MEMORY_JOB = 64 << 10, MEMORY_SLOT = 512, MEMORY_CONNECTION = 14 << 10, MEMORY_RESULT = 16 };
 
 static const double GIBIBYTE = 1 << 30, STEPS_PRICED = 1000, SECONDS_PER_HOUR = 3600;
@@ -28,7 +31,8 @@ static double cpu_of_transport(const struct rs_config *cfg)
 	return tls ? cpu_tls : 0;
 }
 
-/* Returns the bytes that a job takes in a reducer with these lanes. The numbers are limited so that nothing overflows.
+/* Returns the bytes that a job takes in a reducer with these lanes. The numbers are
+ * limited so that nothing overflows.
  */
 static uint64_t memory_of(const struct plan *p, const struct rs_config *cfg, unsigned lanes)
 {

@@ -60,8 +60,8 @@ static int trial_time(struct trial *t, unsigned k, double *ret, struct rs_err *e
 	return RS_OK;
 }
 
-/* Finds the smallest number of machines with which the network needs no longer than this, up to `most`; 0 if there is
- * none. More machines are never slower. */
+/* Finds the smallest number of machines with which the network needs no longer than this,
+ * up to `most`; 0 if there is none. More machines are never slower. */
 static int trial_find(struct trial *t, unsigned most, double time, unsigned *ret, struct rs_err *e)
 {
 	unsigned low = 0, high = most + 1;
@@ -82,7 +82,8 @@ static int trial_find(struct trial *t, unsigned most, double time, unsigned *ret
 	return RS_OK;
 }
 
-/* Returns how many machines suffice for any time that can be reached at all. Sets needed_rate. */
+/* Returns how many machines suffice for any time that can be reached at all. Sets
+ * needed_rate. */
 static unsigned most_of(struct plan *p)
 {
 	double rate = 0, slowest = INFINITY, longest = 0, most;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The machines and racks of a job, and the load that a share of the work puts on their links. */
+/* The machines and racks of a job, and the load that a share of the work puts on their
+ * links. */
 #include "deploy/ctl/plan/plan.h"
 
 #include <math.h>
@@ -7,7 +8,8 @@
 #include <string.h>
 #include <strings.h>
 
-/* The entry that gave the rate of a machine, for messages: "workers" or "reducers", and the index. */
+/* The entry that gave the rate of a machine, for messages: "workers" or "reducers", and
+ * the index. */
 struct source {
 	const char *section;
 	unsigned index;
@@ -34,7 +36,8 @@ static unsigned find_or_add(struct plan_net *net, const char *host)
 	return m;
 }
 
-/* Stores the rate that an entry of the file gives its machine. Several entries may give it, but must give the same one.
+/* Stores the rate that an entry of the file gives its machine. Several entries may give
+ * it, but must give the same one.
  */
 static int take_rate(struct making *k, unsigned m, uint64_t bandwidth, struct source from)
 {
@@ -107,7 +110,8 @@ static int fill_rates(struct making *k)
 	return RS_OK;
 }
 
-/* Returns the rack of a machine: the i-th of n with workers, or the i-th of those that only reduce. */
+/* Returns the rack of a machine: the i-th of n with workers, or the i-th of those that
+ * only reduce. */
 static unsigned rack_of(const struct plan_net *net, bool has_workers, unsigned i, unsigned n)
 {
 	return has_workers ? (unsigned)((uint64_t)i * net->racks_n / n) : i % net->racks_n;
@@ -262,8 +266,8 @@ double plan_least(const struct plan_net *net)
 	return machines > 1 ? longest : 0;
 }
 
-/* Neighbours in the ring that share a machine or a rack need no link or uplink, so each carries the traffic of one
- * worker. */
+/* Neighbours in the ring that share a machine or a rack need no link or uplink, so each
+ * carries the traffic of one worker. */
 double plan_ring(const struct plan_net *net, unsigned ranks)
 {
 	double members = (double)net->workers * ranks;
@@ -271,8 +275,9 @@ double plan_ring(const struct plan_net *net, unsigned ranks)
 	return 2 * (members - 1) / members * plan_least(net);
 }
 
-/* Let t be the time. A machine that only reduces can take the share t / n, and a worker's machine (t - 1) / (n - 2).
- * The shares suffice when their sum is 1. t >= 1, since each worker sends and receives S. */
+/* Let t be the time. A machine that only reduces can take the share t / n, and a worker's
+ * machine (t - 1) / (n - 2). The shares suffice when their sum is 1. t >= 1, since each
+ * worker sends and receives S. */
 double plan_equal_time(unsigned n, unsigned k, unsigned g)
 {
 	double workers = n;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What can be said without the number of workers or the bandwidth: times relative to that of one link, if all links are
- * equal. */
+/* What can be said without the number of workers or the bandwidth: times relative to that
+ * of one link, if all links are equal. */
 #include "deploy/ctl/plan/plan.h"
 
 #include <math.h>
@@ -10,7 +10,8 @@ static const unsigned usual[] = {2, 4, 8, 16, 32, 64};
 
 enum { USUAL_N = sizeof usual / sizeof usual[0] };
 
-/* Times relative to S divided by the links' rate, and numbers of reducers; 0: no number suffices. */
+/* Times relative to S divided by the links' rate, and numbers of reducers; 0: no number
+ * suffices. */
 struct outline {
 	unsigned workers, reducers;
 	double ring, time, mixed;

@@ -13,8 +13,8 @@ enum { SHARDS_LEAST = 64 };
 /* Limit for the extra time of an all-reduce that whole shards cost. */
 static const double rounding_max = 1.02;
 
-/* Shares while they are rounded to whole shards. A block has as many shards as reducers have lanes, if that is one
- * number. */
+/* Shares while they are rounded to whole shards. A block has as many shards as reducers
+ * have lanes, if that is one number. */
 struct rounding {
 	struct plan *plan;
 	const double *best;    /* share of each machine */
@@ -31,8 +31,8 @@ static double best_of(const struct rounding *r, unsigned reducer)
 	return r->best[m] / r->plan->net.machine[m].reducers;
 }
 
-/* Returns the reducer whose machine is finished first with one more block; of equal ones the one that is furthest
- * behind. */
+/* Returns the reducer whose machine is finished first with one more block; of equal ones
+ * the one that is furthest behind. */
 static unsigned next_reducer(const struct rounding *r, unsigned blocks)
 {
 	const struct plan_net *net = &r->plan->net;
@@ -88,9 +88,9 @@ static double unevenness(const struct rounding *r)
 	return most;
 }
 
-/* Chooses the number of blocks: few, so that short operations use all reducers too, but enough for the shares. If
- * several numbers are equally fast (for example because reducers do not matter), it takes the one with the most even
- * shares. */
+/* Chooses the number of blocks: few, so that short operations use all reducers too, but
+ * enough for the shares. If several numbers are equally fast (for example because
+ * reducers do not matter), it takes the one with the most even shares. */
 static unsigned choose_blocks(struct rounding *r, double optimum)
 {
 	unsigned best = 0, blocks = r->least;
@@ -113,8 +113,8 @@ static unsigned choose_blocks(struct rounding *r, double optimum)
 	return best;
 }
 
-/* Chooses the shards of a block: 1, unless all reducers that get blocks have the same number of lanes and the shards
- * suffice. */
+/* Chooses the shards of a block: 1, unless all reducers that get blocks have the same
+ * number of lanes and the shards suffice. */
 static void choose_block(struct rounding *r, const struct rs_config *cfg)
 {
 	unsigned used = 0, lanes = 0;
@@ -135,7 +135,8 @@ static void choose_block(struct rounding *r, const struct rs_config *cfg)
 		r->least = used;
 }
 
-/* Chooses the shards, and fills count, share, owner and times of the plan from the best shares. */
+/* Chooses the shards, and fills count, share, owner and times of the plan from the best
+ * shares. */
 static int make_whole(struct plan *p, const double *best, const struct rs_config *cfg, struct rs_err *e)
 {
 	struct rounding r = {.plan = p, .best = best, .count = p->count, .share = p->share};
@@ -163,8 +164,8 @@ static int make_whole(struct plan *p, const double *best, const struct rs_config
 	return shardmap_interleave(p->owner, p->shards, p->count, p->reducers_n, e);
 }
 
-/* Computes the least time if other machines reduced: all of the workers too, or only those without workers; 0 if there
- * are none. share is scratch. */
+/* Computes the least time if other machines reduced: all of the workers too, or only
+ * those without workers; 0 if there are none. share is scratch. */
 static int time_with(const struct plan_net *net, bool mixed, double *share, double *ret_time, struct rs_err *e)
 {
 	struct plan_net other = *net;

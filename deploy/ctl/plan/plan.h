@@ -1,18 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the links of a job's machines allow, and the shard map that comes closest to it.
  *
- * n workers reduce S bytes; machine m has w(m) workers and reducers that own the share x(m) of all shards. A worker
- * sends each reducer its share of S and gets as much back, except what stays on its machine, so that m receives, and
- * sends, (w(m) + (n - 2 w(m)) x(m)) S bytes. The same holds for a rack and its uplink, with the workers and shares of
- * all its machines. Links are full duplex, so an all-reduce takes as long as the slowest link needs for that. The best
- * shares are those for which this is least; all x(m) >= 0 and their sum is 1.
+ * n workers reduce S bytes; machine m has w(m) workers and reducers that own the share
+ * x(m) of all shards. A worker sends each reducer its share of S and gets as much back,
+ * except what stays on its machine, so that m receives, and sends, (w(m) + (n - 2 w(m))
+ * x(m)) S bytes. The same holds for a rack and its uplink, with the workers and shares of
+ * all its machines. Links are full duplex, so an all-reduce takes as long as the slowest
+ * link needs for that. The best shares are those for which this is least; all x(m) >= 0
+ * and their sum is 1.
  *
- * A plan is made in this order: net.c (machines, racks, loads of links) -> shares.c (the best shares, by bisection of
- * the time) -> plan.c (whole shards) -> needed.c (how many machines that only reduce suffice), estimate.c (steps,
- * prices, cores, memory) -> verdict.c (a sentence) -> print.c, print_json.c. outline.c says what can be said without
- * the number of workers or the bandwidth.
+ * A plan is made in this order: net.c (machines, racks, loads of links) -> shares.c (the
+ * best shares, by bisection of the time) -> plan.c (whole shards) -> needed.c (how many
+ * machines that only reduce suffice), estimate.c (steps, prices, cores, memory) ->
+ * verdict.c (a sentence) -> print.c, print_json.c. outline.c says what can be said
+ * without the number of workers or the bandwidth.
  *
- * Any thread; nothing here does I/O but printing. Times are seconds, for one byte where they are "of a network". */
+ * Any thread; nothing here does I/O but printing. Times are seconds, for one byte where
+ * they are "of a network". */
 #ifndef RS_DEPLOY_CTL_PLAN_PLAN_H
 #define RS_DEPLOY_CTL_PLAN_PLAN_H
 
@@ -25,7 +29,8 @@
 
 enum { PLAN_SHARDS_MAX = 1024 };
 
-/* The factor by which reducers must be faster than a ring to be worth it; the tolerance of times. */
+/* The factor by which reducers must be faster than a ring to be worth it; the tolerance
+ * of times. */
 static const double plan_gain_min = 1.02, plan_slack = 1e-9;
 
 /* A machine and its link. */
@@ -40,8 +45,9 @@ struct plan_rack {
 	unsigned workers, first, machines_n;
 };
 
-/* All machines: those of the workers first, by rank, then the others in the order of their reducers. Machines with
- * workers are spread over the racks in this order, the others are dealt to them in turn. */
+/* All machines: those of the workers first, by rank, then the others in the order of
+ * their reducers. Machines with workers are spread over the racks in this order, the
+ * others are dealt to them in turn. */
 struct plan_net {
 	struct plan_machine *machine; /* owned */
 	unsigned machines_n;
@@ -52,40 +58,44 @@ struct plan_net {
 	double uplink;          /* of each rack, bytes a second each way; > 0 if there are several */
 };
 
-/* Makes the network from plan, workers and reducers of a configuration. on[r] becomes the machine of reducer r, for
- * cfg->reducers_n of them. Release it with plan_net_close(). Errors: RS_ECONFIG for missing or contradicting values;
- * RS_ENOMEM. */
+/* Makes the network from plan, workers and reducers of a configuration. on[r] becomes the
+ * machine of reducer r, for cfg->reducers_n of them. Release it with plan_net_close().
+ * Errors: RS_ECONFIG for missing or contradicting values; RS_ENOMEM. */
 int plan_net_init(struct plan_net *ret, unsigned *on, const struct rs_config *cfg, struct rs_err *e);
 void plan_net_close(struct plan_net *net);
 
-/* Fills rack and order, which are not set yet, from the machines and racks_n. Errors: RS_ENOMEM, then the network must
- * be closed. */
+/* Fills rack and order, which are not set yet, from the machines and racks_n. Errors:
+ * RS_ENOMEM, then the network must be closed. */
 int plan_net_spread(struct plan_net *net, struct rs_err *e);
 
-/* Returns what a machine or rack with these workers and this share receives, and sends, as a multiple of S. */
+/* Returns what a machine or rack with these workers and this share receives, and sends,
+ * as a multiple of S. */
 double plan_load(const struct plan_net *net, unsigned workers, double share);
 
 /* Returns the share of a rack if the reducers of machine m have share[m]. */
 double plan_rack_share(const struct plan_net *net, unsigned rack, const double *share);
 
-/* Return the time of a network in which the reducers of machine m have share[m], and the parts that its machines' links
- * and its racks' uplinks (0 if there is one rack) need of it. */
+/* Return the time of a network in which the reducers of machine m have share[m], and the
+ * parts that its machines' links and its racks' uplinks (0 if there is one rack) need of
+ * it. */
 double plan_time(const struct plan_net *net, const double *share);
 double plan_links_time(const struct plan_net *net, const double *share);
 double plan_uplinks_time(const struct plan_net *net, const double *share);
 
-/* Return the time of a ring in which each worker has that many members, and the least time of any scheme: each machine
- * with workers, and each rack, must send S once. 0 if all workers are on one machine. */
+/* Return the time of a ring in which each worker has that many members, and the least
+ * time of any scheme: each machine with workers, and each rack, must send S once. 0 if
+ * all workers are on one machine. */
 double plan_ring(const struct plan_net *net, unsigned ranks);
 double plan_least(const struct plan_net *net);
 
-/* Returns the least time, as a multiple of S divided by the links' rate, if all links are equal: n >= 2 workers on a
- * machine each, g of which have a reducer too, and k >= 0 machines that only reduce; k + g > 0. */
+/* Returns the least time, as a multiple of S divided by the links' rate, if all links are
+ * equal: n >= 2 workers on a machine each, g of which have a reducer too, and k >= 0
+ * machines that only reduce; k + g > 0. */
 double plan_equal_time(unsigned n, unsigned k, unsigned g);
 
-/* Computes the best shares: share[m], 0 if machine m has no reducer. If several are equally fast, the share of each
- * machine of a rack, and of each rack, is in proportion to the most that it could take. At least one machine must have
- * a reducer. */
+/* Computes the best shares: share[m], 0 if machine m has no reducer. If several are
+ * equally fast, the share of each machine of a rack, and of each rack, is in proportion
+ * to the most that it could take. At least one machine must have a reducer. */
 void plan_best(const struct plan_net *net, double *share);
 
 /* Whether reducers help, with the reason. */
@@ -115,8 +125,9 @@ struct plan_needs {
 	uint64_t memory;                /* bytes, for this job */
 };
 
-/* The result. All times are of one all-reduce of `sent` bytes. Invariant: the sum of count is the number of shards;
- * owned arrays have reducers_n, machines or shards elements. */
+/* The result. All times are of one all-reduce of `sent` bytes. Invariant: the sum of
+ * count is the number of shards; owned arrays have reducers_n, machines or shards
+ * elements. */
 struct plan {
 	struct plan_net net;
 	unsigned *on;    /* owned; machine of each reducer */
@@ -139,8 +150,9 @@ struct plan {
 	double dedicated;     /* the best time with only the machines without workers; 0: there are none */
 	unsigned dedicated_n; /* machines without workers */
 
-	/* how many machines that only reduce suffice, instead of all reducers; their links have needed_rate, bytes a
-	 * second: that of the best such machine, or of the slowest worker */
+	/* how many machines that only reduce suffice, instead of all reducers; their
+	 * links have needed_rate, bytes a second: that of the best such machine, or of
+	 * the slowest worker */
 	double needed_rate;
 	unsigned needed_ring, needed_least; /* to be faster than a ring, for the least time; 0: no number suffices */
 	unsigned needed_same;               /* for `optimum`; 0: no number suffices */
@@ -152,7 +164,8 @@ struct plan {
 	char verdict[640]; /* a sentence that begins with "yes" or "no"; its parts are separated by "; " */
 };
 
-/* Plans for cfg; ignores the map of cfg. Release it with plan_close(). Errors: those of plan_net_init(). */
+/* Plans for cfg; ignores the map of cfg. Release it with plan_close(). Errors: those of
+ * plan_net_init(). */
 int plan_make(struct plan *ret, const struct rs_config *cfg, struct rs_err *e);
 void plan_close(struct plan *p);
 
@@ -175,17 +188,17 @@ const char *plan_reason_name(enum plan_reason reason);
 void plan_format_time(double seconds, char *buf, size_t size);
 void plan_format_bytes(double bytes, char *buf, size_t size);
 
-/* Writes the result as text, each line after `prefix`, or everything as one JSON object. cfg is the configuration of
- * the plan. */
+/* Writes the result as text, each line after `prefix`, or everything as one JSON object.
+ * cfg is the configuration of the plan. */
 void plan_print(const struct plan *p, const struct rs_config *cfg, const char *prefix, FILE *out);
 void plan_print_json(const struct plan *p, const struct rs_config *cfg, FILE *out);
 
-/* Returns whether cfg lacks the number of workers or all bandwidths, so that only plan_outline_print() can say
- * something. */
+/* Returns whether cfg lacks the number of workers or all bandwidths, so that only
+ * plan_outline_print() can say something. */
 bool plan_is_outline(const struct rs_config *cfg);
 
-/* Writes how times depend on the number of workers, relative to the time of one link, with the reducers of cfg, or with
- * as many as workers if as_many. */
+/* Writes how times depend on the number of workers, relative to the time of one link,
+ * with the reducers of cfg, or with as many as workers if as_many. */
 void plan_outline_print(const struct rs_config *cfg, bool as_many, FILE *out);
 void plan_outline_print_json(const struct rs_config *cfg, bool as_many, FILE *out);
 

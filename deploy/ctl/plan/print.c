@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Output of a plan as text, which may precede the map in a file if it is made of comments. */
+/* Output of a plan as text, which may precede the map in a file if it is made of
+ * comments. */
 #include "deploy/ctl/plan/plan.h"
 
 #include "config/value.h"

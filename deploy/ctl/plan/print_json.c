@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Output of a plan as JSON. Names and sentences need no escapes: the table of keys accepts no quotes, backslashes or
- * control characters in them. */
+/* Output of a plan as JSON. Names and sentences need no escapes: the table of keys
+ * accepts no quotes, backslashes or control characters in them. */
 #include "deploy/ctl/plan/plan.h"
 
 #include <inttypes.h>

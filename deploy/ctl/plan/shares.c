@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The best shares. For a given time the link of each machine, and the uplink of each rack, allow a range of shares. The
- * shares exist if 1 is between the sums of these ranges; the least time for which it is is found by bisection. */
+/* The best shares. For a given time the link of each machine, and the uplink of each
+ * rack, allow a range of shares. The shares exist if 1 is between the sums of these
+ * ranges; the least time for which it is is found by bisection. */
 #include "deploy/ctl/plan/plan.h"
 
 #include <math.h>
@@ -12,8 +13,8 @@ struct range {
 	double least, most;
 };
 
-/* Computes the shares with which the link of a place with this many workers carries no more than `capacity`, as a
- * multiple of S. False: there is none. */
+/* Computes the shares with which the link of a place with this many workers carries no
+ * more than `capacity`, as a multiple of S. False: there is none. */
 static bool range_of(const struct plan_net *net, unsigned workers, double capacity, struct range *ret)
 {
 	double each = net->workers - 2.0 * workers, room = capacity - workers;

@@ -168,8 +168,8 @@ static void say_compute_bound(struct sentence *s, const struct plan *p)
 	say(s, "), which makes a step at most %.1f %% faster", step_gain(p, PLAN_NO_OVERLAP));
 }
 
-/* Returns the computing time of a step, without overlap, below which reducers are worth their price; below 0: always
- * too dear. */
+/* Returns the computing time of a step, without overlap, below which reducers are worth
+ * their price; below 0: always too dear. */
 static double break_even(const struct plan *p)
 {
 	double workers = (p->net.machines_n - p->dedicated_n) * p->price_worker;
@@ -218,8 +218,8 @@ static void say_price(struct sentence *s, const struct plan *p)
 	}
 }
 
-/* Adds the gain for a training step. The all-reduce may overlap completely with computing, or not at all; the gain is
- * between these bounds. */
+/* Adds the gain for a training step. The all-reduce may overlap completely with
+ * computing, or not at all; the gain is between these bounds. */
 static void say_faster(struct sentence *s, const struct plan *p)
 {
 	say(s, p->reason == PLAN_FASTER ? "yes: the all-reduce takes "

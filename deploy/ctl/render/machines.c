@@ -9,9 +9,11 @@
 
 const char render_machines_date[] = "2025-06";
 
-/* Highest egress bandwidth of a machine in its own network, without Tier_1 networking, in Gbit/s. Written down by hand
- * from Google's pages "Networking and GPU machines" (compute/docs/gpus/gpu-network-bandwidth), "Accelerator-optimized
- * machine family" and "General-purpose machine family"; deploy/vertex/README.md says what was compared again. */
+/* Highest egress bandwidth of a machine in its own network, without Tier_1 networking, in
+ * Gbit/s. Written down by hand from Google's pages "Networking and GPU machines"
+ * (compute/docs/gpus/gpu-network-bandwidth), "Accelerator-optimized machine family" and
+ * "General-purpose machine family"; deploy/vertex/README.md says what was compared
+ * again. */
 static const struct {
 	const char *type;
 	unsigned gbit;

@@ -66,7 +66,8 @@ static int check_keys(const struct render *r, struct rs_err *e)
 	return RS_OK;
 }
 
-/* Finds the spec with the worker pools: the root, or below it that of a CustomJob or of a search. */
+/* Finds the spec with the worker pools: the root, or below it that of a CustomJob or of a
+ * search. */
 static int find_pools(struct render *r, struct rs_err *e)
 {
 	static const char *const wrappers[] = {"jobSpec", "trialJobSpec"};
@@ -231,7 +232,8 @@ static int check_pool(const struct render *r, unsigned i, struct rs_err *e)
 	return RS_OK;
 }
 
-/* Takes what a third pool says that stands in the file already. Without the section in it, it must be empty. */
+/* Takes what a third pool says that stands in the file already. Without the section in
+ * it, it must be empty. */
 static int take_third_pool(struct render *r, const struct section *s, struct rs_err *e)
 {
 	struct ydoc_node *pool = tree_at(r->pools, 2), *n;
@@ -252,7 +254,8 @@ static int take_third_pool(struct render *r, const struct section *s, struct rs_
 	return n && !r->reducers ? read_count(r, n, field, RS_REDUCERS_MAX, &r->reducers, e) : RS_OK;
 }
 
-/* Reads the replicas of pool 0 or 1, which must have some. Of several primary replicas all but one become pool 1. */
+/* Reads the replicas of pool 0 or 1, which must have some. Of several primary replicas
+ * all but one become pool 1. */
 static int read_workers(struct render *r, unsigned i, struct rs_err *e)
 {
 	struct ydoc_node *pool = tree_at(r->pools, i), *n = pool ? tree_get(pool, "replicaCount") : NULL;
@@ -342,7 +345,8 @@ static int size_reducers(struct render *r, const struct section *s, struct rs_er
 	return RS_OK;
 }
 
-/* Returns the mapping with the variables of a pool; NULL if the pool has none, as an empty one. */
+/* Returns the mapping with the variables of a pool; NULL if the pool has none, as an
+ * empty one. */
 static struct ydoc_node *container_of(const struct ydoc_node *pool)
 {
 	struct ydoc_node *spec = tree_get(pool, "containerSpec");
@@ -395,7 +399,8 @@ static void add_variables(struct render *r)
 	}
 }
 
-/* Puts the reducers into the third pool, and an empty pool before it if there is one pool of workers. */
+/* Puts the reducers into the third pool, and an empty pool before it if there is one pool
+ * of workers. */
 static void add_reducers(struct render *r)
 {
 	struct tree *t = &r->tree;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Jobs of Vertex AI with reducers: from a CustomJob with a section `reductionServerConfig`, which its API does not
- * know, to a job that the API accepts, with the reducers as worker pool 2.
+/* Jobs of Vertex AI with reducers: from a CustomJob with a section
+ * `reductionServerConfig`, which its API does not know, to a job that the API accepts,
+ * with the reducers as worker pool 2.
  *
  *     render_read(&r, &opt, ...) == RS_OK; render_yaml(&r, stdout); render_close(&r); */
 #ifndef RS_DEPLOY_CTL_RENDER_RENDER_H
@@ -10,14 +11,15 @@
 
 #include <stdint.h>
 
-/* A table of machine types that a user gives: "machines: {n1-highcpu-16: 32gbit}". Invariant: all values are rates. */
+/* A table of machine types that a user gives: "machines: {n1-highcpu-16: 32gbit}".
+ * Invariant: all values are rates. */
 struct render_machines {
 	struct ydoc doc;
 	const struct ydoc_node *table; /* in doc */
 };
 
-/* Reads the text of such a table. Release *ret with render_machines_close(). Errors: RS_ECONFIG "file:line:column: key:
- * what was found, what was expected"; RS_ENOMEM. */
+/* Reads the text of such a table. Release *ret with render_machines_close(). Errors:
+ * RS_ECONFIG "file:line:column: key: what was found, what was expected"; RS_ENOMEM. */
 int render_machines_read(struct render_machines *ret, const char *name, const void *text, size_t len, struct rs_err *e);
 void render_machines_close(struct render_machines *m);
 
@@ -31,8 +33,9 @@ struct render_options {
 	const struct render_machines *machines; /* they come before the table of this program */
 };
 
-/* A job. Invariant: spec and pools are in tree; if enabled, pools has at least three elements, the third of which is
- * the reducers', and all numbers are > 0. Texts belong to the tree, the options, or are static. */
+/* A job. Invariant: spec and pools are in tree; if enabled, pools has at least three
+ * elements, the third of which is the reducers', and all numbers are > 0. Texts belong to
+ * the tree, the options, or are static. */
 struct render {
 	struct tree tree;
 	struct ydoc_node *spec;  /* the CustomJobSpec: the mapping with the worker pools */
@@ -49,23 +52,26 @@ struct render {
 	struct render_options opt;
 };
 
-/* Reads the text of a job and fills in the reducers. Release *ret with render_close(). Errors: RS_ECONFIG
- * "file:line:column: field: what was found, what was expected"; RS_ENOMEM. */
+/* Reads the text of a job and fills in the reducers. Release *ret with render_close().
+ * Errors: RS_ECONFIG "file:line:column: field: what was found, what was expected";
+ * RS_ENOMEM. */
 int render_read(struct render *ret, const struct render_options *opt, const char *name, const void *text, size_t len,
 		struct rs_err *e);
 void render_close(struct render *r);
 
-/* Write the job: as YAML in the form of the input; as a shell command that creates it; as arguments of the Python SDK,
- * which has one machine type for all workers (errors: RS_ECONFIG). */
+/* Write the job: as YAML in the form of the input; as a shell command that creates it; as
+ * arguments of the Python SDK, which has one machine type for all workers (errors:
+ * RS_ECONFIG). */
 void render_yaml(const struct render *r, FILE *out);
 void render_gcloud(const struct render *r, FILE *out);
 int render_sdk(const struct render *r, FILE *out, struct rs_err *e);
 
-/* Writes how many reducers the job has and why, what a ring would take, and prices if they are given. */
+/* Writes how many reducers the job has and why, what a ring would take, and prices if
+ * they are given. */
 void render_explain(const struct render *r, FILE *out);
 
-/* Returns the bandwidth of a machine type in bits a second, according to m (NULL: none), else to a table of this date;
- * 0: not known. */
+/* Returns the bandwidth of a machine type in bits a second, according to m (NULL: none),
+ * else to a table of this date; 0: not known. */
 uint64_t render_machine_rate(const struct render_machines *m, const char *type);
 extern const char render_machines_date[];
 

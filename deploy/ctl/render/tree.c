@@ -131,7 +131,8 @@ bool tree_is_empty(const struct ydoc_node *n)
 	return n->kind == YDOC_TEXT ? n->nothing : !n->child;
 }
 
-/* Returns the line break beyond ASCII that text begins with (NEL, LS or PS; all of UTF-8), and its length; 0: none. */
+/* Returns the line break beyond ASCII that text begins with (NEL, LS or PS; all of
+ * UTF-8), and its length; 0: none. */
 static unsigned wide_break(const char *text, size_t *ret_len)
 {
 	*ret_len = strncmp(text, "\xc2\x85", 2) == 0 ? 2 : 3;
@@ -165,8 +166,8 @@ void tree_write_quoted(const char *text, FILE *out)
 	fputc('"', out);
 }
 
-/* Returns whether a text that stood in a line without quotes, or in several, needs them in a block. Such a text is none
- * that could be a number, so that it keeps its type. */
+/* Returns whether a text that stood in a line without quotes, or in several, needs them
+ * in a block. Such a text is none that could be a number, so that it keeps its type. */
 static bool needs_quotes(const char *text)
 {
 	size_t len;
@@ -187,7 +188,8 @@ static void write_text(const struct ydoc_node *n, FILE *out)
 		fputs(n->nothing ? "null" : n->text, out);
 }
 
-/* Writes a list or mapping with at least one child. The first line is indented by the caller. */
+/* Writes a list or mapping with at least one child. The first line is indented by the
+ * caller. */
 static void write_block(const struct ydoc_node *n, unsigned indent, FILE *out)
 {
 	bool list = n->kind == YDOC_LIST;

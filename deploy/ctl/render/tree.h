@@ -7,14 +7,15 @@
 
 #include <stdio.h>
 
-/* A document that is changed; it owns its nodes. After no_memory parts of it are missing. NULL stands for a node that
- * could not be made, and is ignored. */
+/* A document that is changed; it owns its nodes. After no_memory parts of it are missing.
+ * NULL stands for a node that could not be made, and is ignored. */
 struct tree {
 	struct ydoc doc;
 	bool no_memory;
 };
 
-/* Return the value of a key; NULL if node is no mapping or has no such key, or none but null. */
+/* Return the value of a key; NULL if node is no mapping or has no such key, or none but
+ * null. */
 struct ydoc_node *tree_get(const struct ydoc_node *node, const char *key);
 /* The same, if it is a text. */
 const char *tree_text_of(const struct ydoc_node *node, const char *key);

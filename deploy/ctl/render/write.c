@@ -22,7 +22,8 @@ static void write_shell(const char *text, FILE *out)
 	fputc('\'', out);
 }
 
-/* A file, since options for single pools can carry neither arguments nor variables. It holds the CustomJobSpec alone.
+/* A file, since options for single pools can carry neither arguments nor variables. It
+ * holds the CustomJobSpec alone.
  */
 void render_gcloud(const struct render *r, FILE *out)
 {

@@ -67,8 +67,8 @@ class Check(unittest.TestCase):
 
 
 class Server(Check):
-    # name, file, arguments of the server, expected sentences (DIR: the folder, FILE: the file), whether the server
-    # refuses to start too
+    # name, file, arguments of the server, expected sentences (DIR: the folder, FILE: the
+    # file), whether the server refuses to start too
     ROWS = (
         ("not YAML", "server: [\n", [], ["FILE:2:1: not valid YAML: "], True),
         ("unknown section", "serve: {}\n", [], ['FILE:1:1: found unknown section "serve", did you mean s'], True),

@@ -64,7 +64,8 @@ class InNamespaces(unittest.TestCase):
                             r"run=cluster:cmle-\S*\.TRIAL_ID")
                 self.assertNotIn("insecure", p.err)
             places = [("workerpool0", 0), ("workerpool1", 0), ("workerpool1", 1)]
-            # each start has a /run of its own, so agent and worker meet at a path in the folder of the test
+            # each start has a /run of its own, so agent and worker meet at a path in the
+            # folder of the test
             agents = []
             for name, place in zip(NAMES, places):
                 agents.append(r.start(name, [AGENT], env | cluster(*place),

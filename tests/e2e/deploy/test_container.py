@@ -21,7 +21,8 @@ import layers  # noqa: E402
 ENTRY = harness.ROOT / "deploy/container/entry.sh"
 ARCHIVE = harness.BUILD.parent / "image/reduction.tar"
 CRUN = ["crun", "--cgroup-manager=disabled"]
-# A network of its own, so that the usual ports are free; and the version 2 of control groups alone.
+# A network of its own, so that the usual ports are free; and the version 2 of control
+# groups alone.
 ALONE = ["unshare", "--mount", "--net", "sh", "-c",
          'ip link set lo up; umount -R /sys/fs/cgroup; mount -t cgroup2 cgroup2 /sys/fs/cgroup; exec "$@"', "sh"]
 

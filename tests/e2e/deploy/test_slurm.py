@@ -48,7 +48,8 @@ class Trainings(unittest.TestCase):
     def trainings_of_the_page(self, s):
         self.sums(s.wait(s.submit(self.block("sh"))))
         self.assertFalse(list(s.folder.glob("*.secret")), "the script leaves its secret behind")
-        # the agents of the page, in the place of the training's line; these nodes share /tmp, but not /run
+        # the agents of the page, in the place of the training's line; these nodes share
+        # /tmp, but not /run
         agents = self.block("bash").rstrip().replace("/tmp/", "/run/")
         self.program(s, "agents.sbatch", self.script.replace(self.training, agents))
         out = s.wait(s.submit("sbatch agents.sbatch"))

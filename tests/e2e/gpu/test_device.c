@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* run: beside-others */
-/* Buffers of GPUs, on the fake driver of tests/cuda, directly and through agents: results, streams, groups, broadcasts,
- * wrong arguments, copies that fail, and ends in the middle of operations. The processor cannot read the fake's device
- * memory, so code that does so crashes. */
+/* Buffers of GPUs, on the fake driver of tests/cuda, directly and through agents:
+ * results, streams, groups, broadcasts, wrong arguments, copies that fail, and ends in
+ * the middle of operations. The processor cannot read the fake's device memory, so code
+ * that does so crashes. */
 #include "tests/cuda/driver.h"
 #include "tests/e2e/ranks.h"
 
@@ -131,7 +132,8 @@ static void run_sizes(struct rank *r)
 	close_comm(r);
 }
 
-/* The bits of the same operation on host memory. With two ranks the order of additions does not matter. */
+/* The bits of the same operation on host memory. With two ranks the order of additions
+ * does not matter. */
 static void run_kinds(struct rank *r)
 {
 	enum { N = 3000 };
@@ -254,7 +256,8 @@ static void run_stream(struct rank *r)
 	close_comm(r);
 }
 
-/* Small and large tensors of one group in the host's memory and in that of two devices. */
+/* Small and large tensors of one group in the host's memory and in that of two
+ * devices. */
 static void run_group(struct rank *r)
 {
 	enum { TENSORS = 60 };
@@ -287,7 +290,8 @@ static void run_group(struct rank *r)
 	close_comm(r);
 }
 
-/* Tensors of a group on different streams are waited for, also behind an empty one, whose device does not matter. */
+/* Tensors of a group on different streams are waited for, also behind an empty one, whose
+ * device does not matter. */
 static void run_group_streams(struct rank *r)
 {
 	enum { N = 1000 };
@@ -455,7 +459,8 @@ static void run_device_breaks(struct rank *r)
 	fail_copy(r, "FAKE_CUDA_BREAK", "20:700", "on GPU 0: CUDA_ERROR_ILLEGAL_ADDRESS (700)");
 }
 
-/* Rank 0 has started operations that no other rank starts, and ends the job. Nothing touches the buffers then. */
+/* Rank 0 has started operations that no other rank starts, and ends the job. Nothing
+ * touches the buffers then. */
 static void end_pending(struct rank *r, bool abort)
 {
 	enum { N = 3 * MEBI, PENDING = 3 };

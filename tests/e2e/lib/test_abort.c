@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* run: beside-others */
-/* reduction_abort: whatever the threads of this process and the other ranks do, all of them get one error that names
- * the rank and its reason, and nobody waits. timeouts.detect and timeouts.drain are longer than the limit of a scenario
- * (ranks.c), so nothing here ends by a timeout. */
+/* reduction_abort: whatever the threads of this process and the other ranks do, all of
+ * them get one error that names the rank and its reason, and nobody waits.
+ * timeouts.detect and timeouts.drain are longer than the limit of a scenario (ranks.c),
+ * so nothing here ends by a timeout. */
 #include "tests/e2e/ranks.h"
 
 #include <pthread.h>
@@ -149,7 +150,8 @@ static void open_round(struct rank *r, const char *name, int round)
 	all_here(r);
 }
 
-/* The last rank of each round does not take part, and aborts while the others wait in each kind of call. */
+/* The last rank of each round does not take part, and aborts while the others wait in
+ * each kind of call. */
 static void others_wait(struct rank *r)
 {
 	for (int round = 0; round < CALLS; round++) {
@@ -177,8 +179,8 @@ static void others_wait(struct rank *r)
 	}
 }
 
-/* The rank's own threads wait in all kinds of calls. The order of their operations does not matter: the other ranks
- * take no part. */
+/* The rank's own threads wait in all kinds of calls. The order of their operations does
+ * not matter: the other ranks take no part. */
 static void own_threads_wait(struct rank *r)
 {
 	for (int round = 0; round < 2 * CALLS; round++) {
@@ -203,7 +205,8 @@ static void own_threads_wait(struct rank *r)
 	}
 }
 
-/* Work goes on when it happens, and several threads abort at once: one of them has the word. */
+/* Work goes on when it happens, and several threads abort at once: one of them has the
+ * word. */
 static void *abort_main(void *arg)
 {
 	struct caller *c = arg;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* run: beside-others */
-/* The operations of the C API, with real reducers; see ranks.h. test_capi_arguments.c and test_capi_ends.c have
- * errors, test_wait.c threads that wait at the same time. */
+/* The operations of the C API, with real reducers; see ranks.h. test_capi_arguments.c and
+ * test_capi_ends.c have errors, test_wait.c threads that wait at the same time. */
 #include "tests/e2e/ranks.h"
 
 #include <math.h>
@@ -45,7 +45,8 @@ static void floats(struct rank *r)
 
 enum { MANY = 300 };
 
-/* More operations than job.max_ops, of mixed sizes, waited for from the last to the first. */
+/* More operations than job.max_ops, of mixed sizes, waited for from the last to the
+ * first. */
 static void many_async(struct rank *r)
 {
 	static float *bufs[MANY];
@@ -83,7 +84,8 @@ static void many_async(struct rank *r)
 
 enum { GROUP = 200 };
 
-/* Tensors of a group take less of the wire than operations of their own do; a large one goes along. */
+/* Tensors of a group take less of the wire than operations of their own do; a large one
+ * goes along. */
 static void groups(struct rank *r)
 {
 	static float memory[GROUP * 256], large[100003], copy[100003];
@@ -223,7 +225,8 @@ static void buffers(struct rank *r)
 	close_comm(r);
 }
 
-/* Names and priorities of blocking operations and of broadcasts are compared like all others. */
+/* Names and priorities of blocking operations and of broadcasts are compared like all
+ * others. */
 static void tensor_calls(struct rank *r)
 {
 	enum { KINDS = 4 };

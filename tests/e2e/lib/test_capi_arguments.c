@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* run: beside-others */
-/* Arguments of the C API that are wrong, NULL, or structs of another header: each function says which one it is, and
- * starts nothing; see ranks.h. */
+/* Arguments of the C API that are wrong, NULL, or structs of another header: each
+ * function says which one it is, and starts nothing; see ranks.h. */
 #include "tests/e2e/ranks.h"
 
 #include <stdbool.h>

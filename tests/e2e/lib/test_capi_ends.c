@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* run: beside-others */
-/* How jobs end in the C API: ranks that disagree, close with operations pending, or never come; see ranks.h. */
+/* How jobs end in the C API: ranks that disagree, close with operations pending, or never
+ * come; see ranks.h. */
 #include "tests/e2e/ranks.h"
 
 #include <stdio.h>
@@ -10,7 +11,8 @@
 
 enum { GROUP = 200 };
 
-/* Requests of a group that nobody will ever complete end when the communicator is closed. */
+/* Requests of a group that nobody will ever complete end when the communicator is
+ * closed. */
 static void close_pending_group(struct rank *r)
 {
 	static float memory[GROUP * 256];

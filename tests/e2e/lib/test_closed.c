@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* run: beside-others */
-/* A rank leaves with a pending operation: its request fails, and from then on its buffer is neither read nor written.
- * So no other rank may get a result. A table of how it leaves, of sizes (copied as a whole, and through a ring), and of
- * malloc's and shared memory; in every mode. And a rank that forks, whose child has no part in its communicator. */
+/* A rank leaves with a pending operation: its request fails, and from then on its buffer
+ * is neither read nor written. So no other rank may get a result. A table of how it
+ * leaves, of sizes (copied as a whole, and through a ring), and of malloc's and shared
+ * memory; in every mode. And a rank that forks, whose child has no part in its
+ * communicator. */
 #include "tests/e2e/ranks.h"
 
 #include <pthread.h>
@@ -163,7 +165,8 @@ static void closed_with_a_cancelled_wait(struct rank *r)
 	run_rows(r, false, true);
 }
 
-/* The process that serves the leaver's node stands still while it leaves, and reads of it only later. */
+/* The process that serves the leaver's node stands still while it leaves, and reads of it
+ * only later. */
 static void stopped_agent(struct rank *r)
 {
 	struct row w = {.count = LARGE, .shared = true};

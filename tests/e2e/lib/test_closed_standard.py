@@ -9,7 +9,8 @@ import unittest
 
 import harness
 
-# argv: the descriptors that are closed. The result goes to a file, since no stream may be there.
+# argv: the descriptors that are closed. The result goes to a file, since no stream may be
+# there.
 CODE = """
     import os, sys
     for fd in sys.argv[2:]:

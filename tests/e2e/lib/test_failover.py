@@ -15,7 +15,8 @@ import harness
 
 WORKER = harness.ROOT / "tests" / "e2e" / "worker_mixed.py"
 WORLD = 4
-# Detection time for stopped reducers, which is waited for; longer than a busy machine keeps a thread waiting.
+# Detection time for stopped reducers, which is waited for; longer than a busy machine
+# keeps a thread waiting.
 DETECT = {"timeouts": {"detect": f"{4 if 'thread' in harness.SAN else 3}s"}}
 PLAN = {
     "seed": 1, "cases": 120, "in_flight": 8, "largest": 30_000, "style": "exact", "deterministic": False, "local": 1,

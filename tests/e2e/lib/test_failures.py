@@ -43,8 +43,9 @@ SHELL = harness.python("""
 # Longer than a busy machine keeps a thread waiting for a processor.
 DETECT = 3  # seconds
 SHORT = {"timeouts": {"detect": f"{DETECT}s"}}
-# Seconds until all ranks have got the error of a loss: of one that a closed connection shows, much less than the 10 s
-# of silence that detection takes by default, and of one that only silence shows.
+# Seconds until all ranks have got the error of a loss: of one that a closed connection
+# shows, much less than the 10 s of silence that detection takes by default, and of one
+# that only silence shows.
 AT_ONCE = max(8, 2 * harness.SCALE)
 SILENT = DETECT + max(5, 2 * harness.SCALE)
 FAIL = {"job": {"failover": "fail"}}  # test_failover.py has what happens without

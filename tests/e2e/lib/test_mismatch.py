@@ -13,8 +13,9 @@ import unittest
 
 import harness
 
-# Runs cases that it is told, each in a job of its own: "JOB STATEMENT". The statement uses comm and numpy. It says when
-# it has opened, and waits for a line: who reads of the job's end while it opens, or before its barrier, fails there.
+# Runs cases that it is told, each in a job of its own: "JOB STATEMENT". The statement
+# uses comm and numpy. It says when it has opened, and waits for a line: who reads of the
+# job's end while it opens, or before its barrier, fails there.
 CASES = harness.python("""
     import numpy, reduction, worker
     while line := worker.listen():
@@ -29,7 +30,8 @@ CASES = harness.python("""
         worker.say(job, first=first, second=second)
     """)
 
-# Opens one communicator with the options that the test gives, says so, sums and waits until told to leave.
+# Opens one communicator with the options that the test gives, says so, sums and waits
+# until told to leave.
 MEMBER = harness.python("""
     import sys, json, numpy, reduction, worker
     def run():

@@ -30,7 +30,8 @@ def program(body):
     return harness.python(HEAD + textwrap.indent(body, "    "))
 
 
-# 1,100,000 elements: rings where there is an agent. No node has more than the three lines that a second may have.
+# 1,100,000 elements: rings where there is an agent. No node has more than the three lines
+# that a second may have.
 ONE_BAD = """
 for number, (bad, value, op, dtype) in enumerate([
     (1, np.nan, "sum", "float32"), (2, np.inf, "avg", "float16"), (0, -np.inf, "max", "float64"),

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* run: beside-others */
-/* Where reduction_open takes its settings from, and what it says about wrong ones. No reducer is there: settings that
- * are accepted end with the connect timeout, whose sentence names the reducer and so the configuration that was used.
+/* Where reduction_open takes its settings from, and what it says about wrong ones. No
+ * reducer is there: settings that are accepted end with the connect timeout, whose
+ * sentence names the reducer and so the configuration that was used.
  */
 #include "agent/lib/include/reduction.h"
 
@@ -14,7 +15,8 @@
 #define ACCEPTED    .code = REDUCTION_ETIMEOUT, .says = "reducer listed at 127.0.0.1:1"
 #define NODE_OF_TWO "RANK=1", "WORLD_SIZE=2", "LOCAL_RANK=1", "LOCAL_WORLD_SIZE=2"
 
-/* What differs from the defaults. env: NAME=VALUE. The numbers are one more than the options: 0 is -1. */
+/* What differs from the defaults. env: NAME=VALUE. The numbers are one more than the
+ * options: 0 is -1. */
 static const struct {
 	const char *name;
 	const char *env[6];

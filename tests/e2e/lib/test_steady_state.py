@@ -15,15 +15,16 @@ SMALL, LARGE = 4 << 10, 1 << 20  # bytes of an operation: one chunk, and 32 of t
 RINGS = 8 << 20  # of one that goes through a ring, in pieces, when its memory is not the agent's
 FEW, MANY = 20, 2020  # operations
 
-# What the kernel may do to a thread on its own during a phase, whatever that does: a page that it has moved, or the
-# first use of a page of a stack. A fault for each chunk would be 64,640 in the longest phase, one for each operation
-# 2,020.
+# What the kernel may do to a thread on its own during a phase, whatever that does: a page
+# that it has moved, or the first use of a page of a stack. A fault for each chunk would
+# be 64,640 in the longest phase, one for each operation 2,020.
 FAULTS = 16
 
-# An operation is handed from the thread that calls to the one that works on it, and back: locks, but as many for one
-# chunk as for many. {(process's kind, thread's name): {kind of call: most in an operation}}; nothing else is allowed.
-# Whoever runs an engine, or reads the agent's messages, also takes its turn anew after each sleep: in an operation of
-# 32 chunks that both threads share that is a few times.
+# An operation is handed from the thread that calls to the one that works on it, and back:
+# locks, but as many for one chunk as for many. {(process's kind, thread's name): {kind of
+# call: most in an operation}}; nothing else is allowed. Whoever runs an engine, or reads
+# the agent's messages, also takes its turn anew after each sleep: in an operation of 32
+# chunks that both threads share that is a few times.
 DIRECT = {
     ("worker", "main"): {"lock": 24},
     ("worker", "reduction"): {"lock": 24},

@@ -20,7 +20,8 @@ import harness
 SHIM = harness.BUILD / "tests" / "e2e" / "shim_threads.so"
 MOST = 16  # threads that each of the programs needs at most
 
-# Opens a communicator while 0, 1, 2, ... more threads can be started, until that is enough.
+# Opens a communicator while 0, 1, 2, ... more threads can be started, until that is
+# enough.
 RANK = harness.python(f"""
     import ctypes, numpy, reduction, worker
     limit = ctypes.CDLL(None).shim_threads_limit

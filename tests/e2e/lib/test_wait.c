@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* run: beside-others */
-/* A thread that waits for an operation runs the engine, or reads the agent's messages, itself. No thread is woken in
- * vain and none waits for ever, and no harm is done by another thread, another rank or the program that ends a wait.
- * See ranks.h. */
+/* A thread that waits for an operation runs the engine, or reads the agent's messages,
+ * itself. No thread is woken in vain and none waits for ever, and no harm is done by
+ * another thread, another rank or the program that ends a wait. See ranks.h. */
 #include "tests/e2e/ranks.h"
 
 #include <dirent.h>
@@ -120,8 +120,8 @@ static void engine_sleeps_on(struct rank *r)
 		check_sum(r, x, SMALL);
 		EXPECT_RC(reduction_barrier(r->comm, &r->err), 0);
 	}
-	/* of 2 * OPS operations; to start each and to receive its result it would sleep twice as often. What comes
-	 * between the start and the wait is for it. */
+	/* of 2 * OPS operations; to start each and to receive its result it would sleep
+	 * twice as often. What comes between the start and the wait is for it. */
 	EXPECT(engine_sleeps(r) - before < 2 * OPS);
 	close_comm(r);
 }
@@ -144,7 +144,8 @@ static void nobody_waits(struct rank *r)
 	close_comm(r);
 }
 
-/* One thread runs the engine, others are told, and this one starts more meanwhile; who comes first differs. */
+/* One thread runs the engine, others are told, and this one starts more meanwhile; who
+ * comes first differs. */
 static void several_wait(struct rank *r)
 {
 	enum { THREADS = 3 };
@@ -220,7 +221,8 @@ static void lost_while_waited_for(struct rank *r)
 	close_comm(r);
 }
 
-/* What the engine logs on the program's own thread, of a reducer that is lost with rank 1, finds nobody who reads it.
+/* What the engine logs on the program's own thread, of a reducer that is lost with rank
+ * 1, finds nobody who reads it.
  */
 static void nobody_reads_the_log(struct rank *r)
 {
@@ -243,7 +245,8 @@ static void nobody_reads_the_log(struct rank *r)
 	close_comm(r);
 }
 
-/* A thread that is cancelled ends after its wait, not in the middle of a turn of the engine. */
+/* A thread that is cancelled ends after its wait, not in the middle of a turn of the
+ * engine. */
 static void cancelled(struct rank *r)
 {
 	static float x[SMALL];

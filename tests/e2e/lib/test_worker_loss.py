@@ -17,12 +17,14 @@ sys.path.insert(0, str(harness.ROOT / "bench/net"))
 import lab as net  # noqa: E402
 
 DETECT = 3  # seconds: longer than a busy machine may let a thread wait for a processor
-# What may come on top: a tick of the lane or the agent, the last words of the engines (up to a second), such a wait
+# What may come on top: a tick of the lane or the agent, the last words of the engines (up
+# to a second), such a wait
 SLACK = max(5, 2.5 * harness.SCALE)
 TIMEOUTS = {"timeouts": {"detect": f"{DETECT * 1000:.0f}ms", "connect": f"{30 * harness.SCALE}s"}}
 
-# One rank. Generation after generation it is told "GENERATION RANK WORLD LOCAL_RANK LOCAL_WORLD_SIZE NODE NODES",
-# opens a communicator, sums and compares, and then leaves operations pending until one fails or it is told to close.
+# One rank. Generation after generation it is told "GENERATION RANK WORLD LOCAL_RANK
+# LOCAL_WORLD_SIZE NODE NODES", opens a communicator, sums and compares, and then leaves
+# operations pending until one fails or it is told to close.
 RANK = harness.python("""
     import os, sys, time, numpy, oracle, reduction, worker
 

@@ -19,8 +19,8 @@ import local
 TIMEOUTS = {"timeouts": {"drain": "1s"}}
 AT_ONCE = max(8, 2 * harness.SCALE)  # seconds until a loss is reported: less than the 10 s of timeouts.detect
 
-# Prints "open", then answers each line of its input with "answer N": "COUNT DTYPE OP" is an all-reduce of ones,
-# "BYTES" asks for shared memory.
+# Prints "open", then answers each line of its input with "answer N": "COUNT DTYPE OP" is
+# an all-reduce of ones, "BYTES" asks for shared memory.
 WORKER = harness.python("""
     import numpy, reduction, worker
     try:

@@ -72,7 +72,8 @@ class Compat(unittest.TestCase):
         `back` what comes in its place."""
         with harness.Cluster(reducers=len(reducers), lanes=2, config=config, start=False) as c:
             running = [self.start_reducer(c, i, age) for i, age in enumerate(reducers)]
-            # broadcasts have named their root since the old commit, which old reducers refuse if not all ranks do so
+            # broadcasts have named their root since the old commit, which old reducers
+            # refuse if not all ranks do so
             mixed = "1" if len(set(workers)) > 1 and "old" in reducers else ""
             procs = c.start_workers(
                 len(workers),

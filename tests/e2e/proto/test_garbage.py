@@ -105,7 +105,8 @@ class Garbage(unittest.TestCase):
             except (BrokenPipeError, ConnectionResetError):
                 pass
             bad.sock.close()
-            # what rank 1 has sent may by chance be a GOODBYE, or complete operations before that
+            # what rank 1 has sent may by chance be a GOODBYE, or complete operations
+            # before that
             for seq in range(100):
                 good.send(data([1], seq=seq))
                 kind, _ = good.receive()

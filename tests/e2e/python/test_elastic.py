@@ -139,7 +139,8 @@ class Elastic(unittest.TestCase):
     def test_nodes_come_and_go(self):
         """2 ranks, 4, and 2 again."""
         c = self.cluster(agents=0)
-        # torchrun sorts nodes by their process numbers: the new one may have any two of the ranks
+        # torchrun sorts nodes by their process numbers: the new one may have any two of
+        # the ranks
         plan, new_plan = {"same": True, "hold": [[4, 2, [0, 1]]]}, {"same": True, "hold": [[8, 4, [0, 1, 2, 3]]]}
         port = self.port()
         plain = self.one_node(c, "plain", {"same": True}, ranks=2)
@@ -152,7 +153,8 @@ class Elastic(unittest.TestCase):
         self.assertEqual(self.trained([first], 2), expected)
         begun = sorted(self.begun([first, second]), key=lambda world_and_step: world_and_step[1])
         self.assertEqual(begun, [(2, 0), (4, 4), (2, 8)])
-        # a node that joins is no restart, so the same generation comes again with another world size
+        # a node that joins is no restart, so the same generation comes again with another
+        # world size
         self.assertEqual(self.generations(c, "elastic"), [(0, 2), (0, 4), (1, 2)])
 
 

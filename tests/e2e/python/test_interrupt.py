@@ -11,7 +11,8 @@ import unittest
 
 import harness
 
-# Rank 0 is interrupted in its first call, while it waits, and then calls again. Rank 1 calls when it is told to.
+# Rank 0 is interrupted in its first call, while it waits, and then calls again. Rank 1
+# calls when it is told to.
 CODE = """
     import os, signal, sys, numpy, reduction, worker
     from reduction import _request

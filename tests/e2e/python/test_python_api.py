@@ -213,7 +213,8 @@ class Requests(unittest.TestCase):
         """)
 
     def test_forgotten_requests(self):
-        # the memory of an operation that the program forgot must live until the operation is done
+        # the memory of an operation that the program forgot must live until the operation
+        # is done
         self.check("""
             for i in range(200):
                 comm.all_reduce(np.full(5000, i, "float32"), async_op=True)
@@ -225,7 +226,8 @@ class Requests(unittest.TestCase):
         """)
 
     def test_interrupted(self):
-        # Ctrl-C, which Python notices when a call of the library has returned: what the call did is not lost
+        # Ctrl-C, which Python notices when a call of the library has returned: what the
+        # call did is not lost
         for function in ("reduction_all_reduce_tensor_async", "reduction_all_reduce_group_async"):
             self.interrupt(function)
 
@@ -384,7 +386,8 @@ class Buffers(unittest.TestCase):
         )
 
     def test_freed_while_another_thread_starts(self):
-        # the garbage collector frees a buffer in any thread, also in one that is to abort what the other waits for
+        # the garbage collector frees a buffer in any thread, also in one that is to abort
+        # what the other waits for
         self.check("""
             held, go = threading.Event(), threading.Event()
             def start():

@@ -258,7 +258,8 @@ class Ends(unittest.TestCase):
     """How a program ends must not look like a loss to others, nor leave it hanging."""
 
     def test_left_open(self):
-        # rank 1 ends without close(); rank 0 must be able to end as well, and nothing hangs
+        # rank 1 ends without close(); rank 0 must be able to end as well, and nothing
+        # hangs
         with harness.Cluster() as c:
             for p in c.run(2, program("same(comm.all_reduce(np.ones(2)), [2, 2])", end="")):
                 self.assertNotIn("lost", p.err)
@@ -277,7 +278,8 @@ class Ends(unittest.TestCase):
             """, end=""))
 
     def test_interrupt(self):
-        # Ctrl-C while waiting for another rank to come, and while waiting for its operation
+        # Ctrl-C while waiting for another rank to come, and while waiting for its
+        # operation
         opening = """
             import reduction
             try:

@@ -10,7 +10,8 @@ import harness
 
 HAVE_TORCH = importlib.util.find_spec("torch") is not None
 
-# torch takes long to load, with sanitizers minutes; what is below it is tested without torch as well
+# torch takes long to load, with sanitizers minutes; what is below it is tested without
+# torch as well
 needs_torch = unittest.skipIf(not HAVE_TORCH or harness.SAN, "no torch, or too slow with it")
 
 START = """
@@ -61,7 +62,8 @@ def gradients(model):
 rank, n = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 """
 
-# gloo's threads and torch's destructors can deadlock when a process group is destroyed (torch 1.13), so: no destructors
+# gloo's threads and torch's destructors can deadlock when a process group is destroyed
+# (torch 1.13), so: no destructors
 END = """
 sys.stdout.flush()
 sys.stderr.flush()
@@ -157,7 +159,8 @@ class Hook(unittest.TestCase):
                 )
 
     def test_dtypes(self):
-        # by hand: gloo, which DistributedDataParallel starts with, knows no bfloat16 in torch 1.13
+        # by hand: gloo, which DistributedDataParallel starts with, knows no bfloat16 in
+        # torch 1.13
         self.check("""
             with reduction.torch.State() as state:
                 for dtype in (torch.float16, torch.bfloat16, torch.float32, torch.float64):
@@ -168,7 +171,8 @@ class Hook(unittest.TestCase):
         """)
 
     def test_wrapped(self):
-        # torch's own wrapper that sends gradients as float16 works around this hook as around its own
+        # torch's own wrapper that sends gradients as float16 works around this hook as
+        # around its own
         self.check("""
             from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compress_wrapper
             with reduction.torch.State() as state:
@@ -181,7 +185,8 @@ class Hook(unittest.TestCase):
         """)
 
     def test_asynchronous(self):
-        # the hook returns at once although rank 1 has not begun, and later buckets are under way behind the first
+        # the hook returns at once although rank 1 has not begun, and later buckets are
+        # under way behind the first
         self.check("""
             if rank == 0:
                 os.mkfifo("fifo")
@@ -260,7 +265,8 @@ class Hook(unittest.TestCase):
 @needs_torch
 class Failures(unittest.TestCase):
     def test_rank_killed(self):
-        # backward() raises the sentence, so does every later one, and closing does not hang
+        # backward() raises the sentence, so does every later one, and closing does not
+        # hang
         code = """
             state = reduction.torch.State()
             model = ddp(state)

@@ -43,7 +43,8 @@ done()
 dist.destroy_process_group()
 """
 
-# NCCL itself cannot run here. What must hold: no rank hangs, and the error says that it is NCCL's.
+# NCCL itself cannot run here. What must hold: no rank hangs, and the error says that it
+# is NCCL's.
 LOCAL_NCCL = """
 init(pg_options={"local": "nccl"})
 raises(RuntimeError, "NCCL", lambda: dist.all_reduce(torch.ones(10, device="cuda"), async_op=True).wait())

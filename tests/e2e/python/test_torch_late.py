@@ -20,7 +20,8 @@ INIT = """
         timeout=datetime.timedelta(seconds=120),
     )
 """
-# rank 0 is interrupted in its second operation, and calls again; rank 1 calls when it is told to
+# rank 0 is interrupted in its second operation, and calls again; rank 1 calls when it is
+# told to
 INTERRUPTED = """
     x = torch.ones(1000000)
     dist.all_reduce(x)

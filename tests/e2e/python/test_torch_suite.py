@@ -9,7 +9,8 @@ import unittest
 import harness
 
 WORKER = harness.ROOT / "tests/e2e/worker_torch_suite.py"
-# What is left out, and why. Those of the first three lines fail with gloo too, in the same way.
+# What is left out, and why. Those of the first three lines fail with gloo too, in the
+# same way.
 LEFT_OUT = (
     "-*all_to_all*",  # gloo has none for lists of tensors
     "-test_batch_isend_irecv_*_err", "-*nccl*", "-*cuda*", "-*gpu*",  # need GPUs

@@ -273,7 +273,8 @@ class Reducer(Base):
 
     def test_large_job_stops_nobody(self):
         """Memory of a large job is touched in the background: a later job starts first. It is freed as well."""
-        # the clients send nothing while memory is touched, which may take long on a busy machine
+        # the clients send nothing while memory is touched, which may take long on a busy
+        # machine
         c = self.cluster(server_config={"timeouts": {"detect": "10min"}})
         r = c.reducers[0]
         self.job(c, "first", ops=2)
@@ -406,7 +407,8 @@ class Agent(Base):
                 self.local_job(c, "after", 2)
                 self.check_log(a.err)
                 if not harness.SAN:
-                    # jobs and their engines beside the clients, each of which takes less than two pages
+                    # jobs and their engines beside the clients, each of which takes less
+                    # than two pages
                     self.assertLess(memory(a.pid)[1] - before, 1100 * (8 << 10) + (48 << 20), counts)
 
     def test_silent_connections_block_no_worker(self):

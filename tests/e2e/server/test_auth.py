@@ -283,7 +283,8 @@ class Auth(Guarded):
                 self.step(workers, 3.0)
                 if not agents:
                     self.refused(c, "has not proven", job={"name": "test"}, security={"secret": self.mine})
-                # a reducer that is lost and returns has only the new secret, until the workers have it too
+                # a reducer that is lost and returns has only the new secret, until the
+                # workers have it too
                 c.reducers[1].kill()
                 for p in tell:
                     p.wait_text("reducer-lost reducer=r1")

@@ -26,7 +26,8 @@ GRPC = {"server": {"grpc": "127.0.0.1:0"}}
 CLOSED = "it closed the new connection, and may"
 READ, ADMIN = "read-token-of-a-test", "admin-token-of-a-test"
 
-# Runs operations until its input has a line; rank SLOW takes PAUSE seconds before each operation.
+# Runs operations until its input has a line; rank SLOW takes PAUSE seconds before each
+# operation.
 STEADY = harness.python("""
     import os, sys, threading, time
     import numpy, reduction
@@ -437,7 +438,8 @@ class Control(unittest.TestCase):
             address = self.address(c)
             pid = c.reducers[0].pid
             control = self.pb_grpc.ControlStub(self.channel(address))
-            # the number of unread bytes in flight is the client's choice: as few as HTTP/2 permits
+            # the number of unread bytes in flight is the client's choice: as few as
+            # HTTP/2 permits
             small = [("grpc.http2.lookahead_bytes", 1024), ("grpc.http2.bdp_probe", 0)]
             slow = [
                 self.pb_grpc.ControlStub(self.channel(address, small)).Events(self.pb.EventsRequest())
@@ -452,7 +454,8 @@ class Control(unittest.TestCase):
                     before = resident(pid)
             grown = resident(pid) - before
             self.assertLess(grown, (400 if harness.SAN else 8) << 20)
-            # a client that begins to read now gets what was queued, a gap, and the newest events
+            # a client that begins to read now gets what was queued, a gap, and the newest
+            # events
             newest = int(self.ctl_ok("events", "--past", address).splitlines()[-1].split()[1])
             self.assertGreaterEqual(newest, 4000)
             for call in slow:

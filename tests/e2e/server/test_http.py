@@ -336,7 +336,8 @@ class Tls(unittest.TestCase):
             p.signal(harness.signal.SIGHUP)
             p.wait_text(r"\breload\b.*libmicrohttpd cannot serve")
             self.assertEqual(self.certificate(at), before)
-            # libmicrohttpd 1.0 (Debian 13) itself closes this socket twice, after MHD_TLS_init() has failed
+            # libmicrohttpd 1.0 (Debian 13) itself closes this socket twice, after
+            # MHD_TLS_init() has failed
             version = subprocess.run(["pkg-config", "--modversion", "libmicrohttpd"], capture_output=True, text=True)
             self.assertEqual(p.err.count("is not open"), 0 if version.stdout.startswith("0.") else 1, version.stdout)
 

@@ -12,7 +12,8 @@ import oracle
 
 WORKER = harness.ROOT / "tests" / "e2e" / "worker_allreduce.py"
 
-# Opens and closes a communicator for each job name in its input, and sums; ends at an empty line.
+# Opens and closes a communicator for each job name in its input, and sums; ends at an
+# empty line.
 SEQUENCE = harness.python("""
     import numpy, reduction, worker
     while name := worker.listen():

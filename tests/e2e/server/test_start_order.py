@@ -69,7 +69,8 @@ class StartOrder(unittest.TestCase):
             first = c.start_worker(0, 2, WORKER)
             first.wait_text('warn +waiting job=test rank=0 reason="reducer r0: rank 1 of 2 has not joined job test; '
                             r'waiting for \d+ s"')
-            # another configuration: the refused rank is reported at once, and not at the next of the usual times
+            # another configuration: the refused rank is reported at once, and not at the
+            # next of the usual times
             refused = c.start_worker(1, 2, WORKER, config={"job": {"checksum": True}})
             self.assertIn("job.checksum true and false", refused.said("end")["message"])
             said = (c.reducers[0].wait_text(r"^(\S+)Z +\w+ +connection-refused .*configured differently"),

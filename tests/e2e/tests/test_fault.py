@@ -141,7 +141,8 @@ class Programs(unittest.TestCase):
     def start(self, program, *words, timeout=200):
         with harness.Cluster(start=False, reducers=0) as c, tempfile.TemporaryDirectory() as out:
             argv = [harness.PYTHON, harness.ROOT / "tests/fault" / program, *words]
-            # they are the harness of processes of this build, and load nothing of it themselves
+            # they are the harness of processes of this build, and load nothing of it
+            # themselves
             env = {"REDUCTION_BUILD": str(harness.BUILD), "REDUCTION_SAN": harness.SAN, "LD_PRELOAD": ""}
             p = c.start(program, argv + ["--out", f"{out}/soak.jsonl" if program == "soak.py" else out], env)
             self.assertEqual(p.wait(timeout), 0, p.report())

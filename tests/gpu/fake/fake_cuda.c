@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A libcuda.so.1 with one GPU whose memory is the host's, to test the part nccl without a GPU. */
+/* A libcuda.so.1 with one GPU whose memory is the host's, to test the part nccl without a
+ * GPU. */
 #include "tests/gpu/fake/fake.h"
 
 #include <stdint.h>

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A libnccl.so.2 to test the part nccl without a GPU: it sums through the plugin as NCCL's CollNet chain does, 512 KiB
- * and up to 8 calls at a time, on a thread of each communicator. With NCCL_NET=Socket it sums float32 in shared memory.
- * It writes the lines of NCCL's log that the checks look for. $FAKE_NCCL breaks it: "ring" does not use the reducers,
- * "wrong" changes a result, "stuck" does not end ncclCommAbort. */
+/* A libnccl.so.2 to test the part nccl without a GPU: it sums through the plugin as
+ * NCCL's CollNet chain does, 512 KiB and up to 8 calls at a time, on a thread of each
+ * communicator. With NCCL_NET=Socket it sums float32 in shared memory. It writes the
+ * lines of NCCL's log that the checks look for. $FAKE_NCCL breaks it: "ring" does not use
+ * the reducers, "wrong" changes a result, "stuck" does not end ncclCommAbort. */
 #include "tests/gpu/fake/fake.h"
 #include "tests/nccl/exercise.h"
 
@@ -37,7 +38,8 @@ struct fake_op {
 	struct fake_stream *stream;
 };
 
-/* A communicator. Invariant: queue[0 .. n) are the operations that have not begun, in order. */
+/* A communicator. Invariant: queue[0 .. n) are the operations that have not begun, in
+ * order. */
 struct fake_comm {
 	struct tables t;
 	struct fake_shared *shared;
@@ -134,7 +136,8 @@ static int sum_ring(struct fake_comm *c, const struct fake_op *op)
 	return 0;
 }
 
-/* Sums through the plugin: chunks from first to last, DEPTH at a time. Returns the first result that is no success. */
+/* Sums through the plugin: chunks from first to last, DEPTH at a time. Returns the first
+ * result that is no success. */
 static int sum_chain(struct fake_comm *c, const struct fake_op *op)
 {
 	size_t bytes = op->count * size_of(op->dtype), chunks = (bytes + CHUNK - 1) / CHUNK;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A process in which an unmodified libnccl runs without a GPU or driver: a CUDA runtime and driver over host memory,
- * and kernels that threads of the process run. README.md says how it works. */
+/* A process in which an unmodified libnccl runs without a GPU or driver: a CUDA runtime
+ * and driver over host memory, and kernels that threads of the process run. README.md
+ * says how it works. */
 #ifndef RS_TESTS_NCCL_REAL_FAKE_H
 #define RS_TESTS_NCCL_REAL_FAKE_H
 
@@ -21,12 +22,13 @@ int unsupported(void);
 /* Memory of the "device". NULL: there is none. Any thread. */
 void *device_allocate(size_t bytes);
 
-/* patch.c: redirects the CUDA runtime that is linked into the library at `path`, which is loaded at `base`, to
- * runtime_find. Returns how many functions were found; the process ends if the file cannot be read. */
+/* patch.c: redirects the CUDA runtime that is linked into the library at `path`, which is
+ * loaded at `base`, to runtime_find. Returns how many functions were found; the process
+ * ends if the file cannot be read. */
 int patch_runtime(const char *path, char *base);
 
-/* layout.c: where NCCL's kernels find their arguments, in bytes; read from a file of "NAME VALUE" lines that layout.py
- * wrote. -1: this version has no such member. */
+/* layout.c: where NCCL's kernels find their arguments, in bytes; read from a file of
+ * "NAME VALUE" lines that layout.py wrote. -1: this version has no such member. */
 enum layout {
 	ARGS_SIZE, /* of ncclDevKernelArgs; -1: NCCL before 2.22, whose kernels have other arguments */
 	ARGS_MASK,
@@ -74,7 +76,8 @@ enum layout {
 extern long layout[LAYOUT_NR];
 void layout_read(const char *path);
 
-/* kernel.c: what the next kernel does. NCCL says it by its choice of a kernel, which is code of a GPU. */
+/* kernel.c: what the next kernel does. NCCL says it by its choice of a kernel, which is
+ * code of a GPU. */
 enum kernel_kind { KERNEL_CHAIN, KERNEL_GATHER, KERNEL_SCATTER, KERNEL_NONE };
 enum kernel_type { KERNEL_INT32, KERNEL_FLOAT16, KERNEL_FLOAT32, KERNEL_BFLOAT16 };
 enum kernel_op { KERNEL_SUM, KERNEL_PROD, KERNEL_MAX, KERNEL_MIN, KERNEL_AVERAGE }; /* NCCL's numbers */

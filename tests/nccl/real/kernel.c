@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Kernels on threads. A kernel has one block for each channel, and kernels of one channel run one after the other. What
- * a block does for the chain of CollNet: one thread carries chunks up (from the rank below, plus the own values, to the
- * rank above or the network), another one carries results down. Between ranks and to NCCL's proxy each direction is a
- * ring of STEPS places; both sides count steps. After an abort a kernel waits for nothing and counts on, as NCCL's do.
+/* Kernels on threads. A kernel has one block for each channel, and kernels of one channel
+ * run one after the other. What a block does for the chain of CollNet: one thread carries
+ * chunks up (from the rank below, plus the own values, to the rank above or the network),
+ * another one carries results down. Between ranks and to NCCL's proxy each direction is a
+ * ring of STEPS places; both sides count steps. After an abort a kernel waits for nothing
+ * and counts on, as NCCL's do.
  *
- * For CollNet Direct with one rank on each node (all-gather, reduce-scatter): the same with the network alone. */
+ * For CollNet Direct with one rank on each node (all-gather, reduce-scatter): the same
+ * with the network alone. */
 #include "tests/nccl/real/fake.h"
 
 #include <pthread.h>
@@ -154,7 +157,8 @@ static void side_post(struct side *s)
 	atomic_store(at, ++s->step);
 }
 
-/* The chunks of a work that belong to this block: [*begin, *end) of the loop that begins at `loop`. */
+/* The chunks of a work that belong to this block: [*begin, *end) of the loop that begins
+ * at `loop`. */
 static void chunk_of(const struct work *w, long loop, long all, long *begin, long *end)
 {
 	*begin = loop + w->part * w->chunk;
@@ -239,7 +243,8 @@ static void chain_down(const struct work *w)
 		side_close(&to);
 }
 
-/* CollNet Direct: `count` belongs to one rank; an all-gather counts bytes. One side has the own part alone. */
+/* CollNet Direct: `count` belongs to one rank; an all-gather counts bytes. One side has
+ * the own part alone. */
 static void direct(const struct work *w, bool up)
 {
 	const struct block *b = w->b;
@@ -295,7 +300,8 @@ static void work_run(struct work *w)
 	pthread_join(up, NULL);
 }
 
-/* ncclDevWorkColl of NCCL 2.22 and later; its first word has the first and the last channel. */
+/* ncclDevWorkColl of NCCL 2.22 and later; its first word has the first and the last
+ * channel. */
 static void work_at(const struct block *b, const char *at)
 {
 	unsigned first = (uint8_t)at[0], last = (uint8_t)at[1];
@@ -337,7 +343,8 @@ static void block_run(const struct block *b)
 	}
 }
 
-/* ncclWork of NCCL before 2.22: a header, then elements; the next work is `next` works after the first. */
+/* ncclWork of NCCL before 2.22: a header, then elements; the next work is `next` works
+ * after the first. */
 static void old_block_run(const struct block *b)
 {
 	const char *heap = pointer_at(b->args, 0), *at = b->args + sizeof heap;
@@ -414,7 +421,8 @@ static void block_start(int index, int channel, char *comm, const void *args, si
 	pthread_detach(thread);
 }
 
-/* Before 2.22 the arguments are the communicator, the set of channels, and the works, of which block i has the i-th. */
+/* Before 2.22 the arguments are the communicator, the set of channels, and the works, of
+ * which block i has the i-th. */
 static void old_launch(void **args)
 {
 	char *comm = pointer_at(args[0], 0), *heap = pointer_at(args[2], 0);

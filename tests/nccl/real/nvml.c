@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* libnvidia-ml.so.1 of a machine with one GPU without NVLink: the functions that NCCL cannot do without. */
+/* libnvidia-ml.so.1 of a machine with one GPU without NVLink: the functions that NCCL
+ * cannot do without. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* libnccl has a CUDA runtime of its own, linked statically; its functions are local symbols of .symtab. In the memory
- * of this process each of them becomes a jump. The file stays as it is. */
+/* libnccl has a CUDA runtime of its own, linked statically; its functions are local
+ * symbols of .symtab. In the memory of this process each of them becomes a jump. The file
+ * stays as it is. */
 #include "tests/nccl/real/fake.h"
 
 #include <elf.h>

@@ -9,7 +9,8 @@ struct unique_id {
 	char bytes[128];
 };
 
-/* Functions of libnccl, NULL where a version lacks one. Results are ncclResult_t, 0: success. */
+/* Functions of libnccl, NULL where a version lacks one. Results are ncclResult_t, 0:
+ * success. */
 struct nccl {
 	int (*unique_id)(struct unique_id *ret);
 	int (*init)(void **ret, int ranks, struct unique_id id, int rank);
@@ -46,14 +47,15 @@ void *comm_make(struct rank *r, int ranks);
 void id_leave(struct rank *r, const char *name, const struct unique_id *id);
 struct unique_id id_find(struct rank *r, const char *name);
 
-/* Starts an all-reduce of n elements, waits for its end and checks its result as that of `members` ranks, this one the
- * `place`-th. Returns false after it has printed what is wrong. */
+/* Starts an all-reduce of n elements, waits for its end and checks its result as that of
+ * `members` ranks, this one the `place`-th. Returns false after it has printed what is
+ * wrong. */
 bool reduce(struct rank *r, void *comm, enum kernel_type type, enum kernel_op op, size_t n, int place, int members);
 /* Only starts it. Returns NCCL's result. */
 int reduce_start(struct rank *r, void *comm, size_t n);
 
-/* Waits until no kernel runs or the communicator has an error, for at most limit_s seconds. Returns the error; -1:
- * there was none in time. */
+/* Waits until no kernel runs or the communicator has an error, for at most limit_s
+ * seconds. Returns the error; -1: there was none in time. */
 int comm_wait(struct rank *r, void *comm, double limit_s);
 
 /* Prints "cell NAME ..." for the table. */

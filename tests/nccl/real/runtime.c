@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A CUDA runtime and driver of one device whose memory is the host's. Copies happen at once; kernels run on threads.
- * Environment: FAKE_BUS, the number of the device's PCI bus, in hexadecimal (17); FAKE_CAPABILITY, its compute
- * capability (8). */
+/* A CUDA runtime and driver of one device whose memory is the host's. Copies happen at
+ * once; kernels run on threads. Environment: FAKE_BUS, the number of the device's PCI
+ * bus, in hexadecimal (17); FAKE_CAPABILITY, its compute capability (8). */
 #include "tests/nccl/real/fake.h"
 
 #include <errno.h>
@@ -589,7 +589,8 @@ static int entry_point(const char *name, function *ret)
 	return CUDA_SUCCESS;
 }
 
-/* NCCL's threads spin in these functions. On few processors the reducers would wait for them for seconds. */
+/* NCCL's threads spin in these functions. On few processors the reducers would wait for
+ * them for seconds. */
 __attribute__((visibility("default"))) int sched_yield(void)
 {
 	usleep(SPIN_US);

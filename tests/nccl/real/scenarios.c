@@ -235,7 +235,8 @@ static void run_abort_all(struct rank *r)
 	abort_timed(r, comm, "abort of all ranks");
 }
 
-/* All-reduces while the test kills reducers, and some after that; as many on each rank. */
+/* All-reduces while the test kills reducers, and some after that; as many on each
+ * rank. */
 static void run_reducers(struct rank *r)
 {
 	void *comm = comm_make(r, r->ranks);
@@ -256,7 +257,8 @@ static void run_reducers(struct rank *r)
 		abort_timed(r, comm, "reducers");
 }
 
-/* Broadcast, all-gather, reduce-scatter, send and receive: NCCL connects for them. No kernel moves their data. */
+/* Broadcast, all-gather, reduce-scatter, send and receive: NCCL connects for them. No
+ * kernel moves their data. */
 static void run_net(struct rank *r)
 {
 	void *comm = comm_make(r, r->ranks);
@@ -288,7 +290,8 @@ static void run_choose(struct rank *r)
 	barrier(r); /* a rank that ends is lost to the others */
 }
 
-/* Which algorithms NCCL chooses for others. With FAKE_DIRECT the kernel of CollNet Direct runs. */
+/* Which algorithms NCCL chooses for others. With FAKE_DIRECT the kernel of CollNet Direct
+ * runs. */
 static void run_direct(struct rank *r)
 {
 	static const size_t sizes[] = {8, 32, 256, 1024, 2048, 8192, 65536}; /* float32 of each rank */

@@ -55,7 +55,8 @@ START_TEST(expected_is_what_the_kernels_compute)
 }
 END_TEST
 
-/* Kernels reduce in place repeatedly: elements are finite as long as promised, and not much longer. */
+/* Kernels reduce in place repeatedly: elements are finite as long as promised, and not
+ * much longer. */
 START_TEST(in_place_data_stays_finite)
 {
 	static const enum rs_dtype dtypes[] = {RS_FLOAT16, RS_BFLOAT16, RS_FLOAT32, RS_FLOAT64};

@@ -21,7 +21,8 @@ static void fail_check(void)
 	rs_assert_sound("core.c", 7, "a slot has two roots");
 }
 
-/* Runs f in a process of its own. Returns its status; text gets what it wrote to standard error. */
+/* Runs f in a process of its own. Returns its status; text gets what it wrote to standard
+ * error. */
 static int run(void (*f)(void), char *text, size_t size)
 {
 	size_t len = 0;

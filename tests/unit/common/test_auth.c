@@ -8,7 +8,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Made with Python: hmac.new(secret, label + NUL + three times (length as 8 bytes, bytes), hashlib.sha256). */
+/* Made with Python: hmac.new(secret, label + NUL + three times (length as 8 bytes,
+ * bytes), hashlib.sha256). */
 static const struct {
 	bool large; /* the secret: 0123456789abcdef, or four times the bytes 0 to 255 */
 	enum auth_side side;

@@ -9,7 +9,8 @@ enum { MOST = 300, ROOM = MOST + 64, MARK = 0xee };
 
 static const size_t sizes[] = {0, 1, 15, 16, 63, 64, 65, 127, 128, 256, MOST};
 
-/* Every size, at every alignment of both sides: the bytes arrive, and none beside them changes. */
+/* Every size, at every alignment of both sides: the bytes arrive, and none beside them
+ * changes. */
 START_TEST(copies_exactly)
 {
 	size_t n = sizes[_i];

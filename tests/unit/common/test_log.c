@@ -43,7 +43,8 @@ static const char *capture_text(struct capture *c)
 	return c->text;
 }
 
-/* Skips a JSON string of valid UTF-8 (by its leading bytes); returns NULL if there is none. */
+/* Skips a JSON string of valid UTF-8 (by its leading bytes); returns NULL if there is
+ * none. */
 static const char *json_string(const char *s)
 {
 	if (*s++ != '"')
@@ -168,7 +169,8 @@ START_TEST(values_are_escaped)
 }
 END_TEST
 
-/* lines around and over the limit, from characters of all widths, with more pairs behind */
+/* lines around and over the limit, from characters of all widths, with more pairs
+ * behind */
 START_TEST(long_lines_are_cut_and_stay_valid)
 {
 	static const char *const units[] = {"a",    " ",        "\"",           "\x01",
@@ -263,7 +265,8 @@ START_TEST(write_errors_are_ignored)
 }
 END_TEST
 
-/* systemd sets JOURNAL_STREAM to the device and inode of the descriptor that is the journal. */
+/* systemd sets JOURNAL_STREAM to the device and inode of the descriptor that is the
+ * journal. */
 START_TEST(the_journal_is_found)
 {
 	struct capture c;
@@ -361,7 +364,8 @@ START_TEST(journald_gets_fields)
 }
 END_TEST
 
-/* A value that is longer than a message: the line is cut as always, and the value is no field. */
+/* A value that is longer than a message: the line is cut as always, and the value is no
+ * field. */
 START_TEST(journald_gets_no_long_fields)
 {
 	char message[16384], value[14000];
@@ -387,7 +391,8 @@ START_TEST(journald_gets_no_long_fields)
 }
 END_TEST
 
-/* A pipe that is not read: logging does not block, and a later reader gets the number of lost lines. */
+/* A pipe that is not read: logging does not block, and a later reader gets the number of
+ * lost lines. */
 START_TEST(full_pipes_do_not_block)
 {
 	_Atomic unsigned lost = 0;
@@ -457,7 +462,8 @@ START_TEST(limits)
 	ck_assert(!rs_log_limit_report(&lim, &c.log, RS_LOG_WARN, 7000));
 	ck_assert_uint_eq(rs_log_limit_next(&lim), UINT64_MAX);
 	ck_assert_str_eq(capture_text(&c), "");
-	/* a new second has its own lines; suppressed ones of the last second are counted */
+	/* a new second has its own lines; suppressed ones of the last second are
+	 * counted */
 	for (int i = 0; i < 5; i++)
 		rs_log_limit_pass(&lim, 8000);
 	ck_assert(rs_log_limit_pass(&lim, 9000));

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* run: tsan */
-/* A process is forked while another thread makes an event loop: the child can make loops too. The linker replaces
- * uv_loop_init, which is called while that thread holds the lock. */
+/* A process is forked while another thread makes an event loop: the child can make loops
+ * too. The linker replaces uv_loop_init, which is called while that thread holds the
+ * lock. */
 #include "common/descriptors.h"
 #include "common/loop_uv.h"
 

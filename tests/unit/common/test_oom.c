@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Out of memory: each function is repeated, and each time the next allocation fails. It must return an error with a
- * message and leave nothing allocated, which the sanitized build checks. The linker replaces functions of the C
- * library, xxHash and libyaml by those below and of fake_memory.c. */
+/* Out of memory: each function is repeated, and each time the next allocation fails. It
+ * must return an error with a message and leave nothing allocated, which the sanitized
+ * build checks. The linker replaces functions of the C library, xxHash and libyaml by
+ * those below and of fake_memory.c. */
 #include "agent/worker/core/exchange.h"
 #include "common/descriptors.h"
 #include "common/loop_uv.h"

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Every task is run once and then done once, on the owner's thread, also those that wait when the pool stops. */
+/* Every task is run once and then done once, on the owner's thread, also those that wait
+ * when the pool stops. */
 #include "common/pool.h"
 
 #include <check.h>

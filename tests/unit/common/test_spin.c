@@ -4,8 +4,8 @@
 #include <check.h>
 #include <stdlib.h>
 
-/* One wait for an event that happens after so many nanoseconds, polled every 10 us. True: it was seen before the
- * sleep. */
+/* One wait for an event that happens after so many nanoseconds, polled every 10 us. True:
+ * it was seen before the sleep. */
 static bool wait_for(struct rs_spin *s, uint64_t *now_ns, uint64_t comes_ns, bool *ret_slept_at_once)
 {
 	uint64_t from = *now_ns;
@@ -34,7 +34,8 @@ START_TEST(short_waits_are_polled)
 }
 END_TEST
 
-/* Long waits sleep at once, except fewer and fewer of them; one short wait resets that. */
+/* Long waits sleep at once, except fewer and fewer of them; one short wait resets
+ * that. */
 START_TEST(long_waits_poll_little)
 {
 	struct rs_spin s = {0};
@@ -69,7 +70,8 @@ START_TEST(one_long_wait_costs_one_sleep)
 }
 END_TEST
 
-/* A loop that finds work each time stays awake; one that then finds none sleeps after RS_SPIN_NS. */
+/* A loop that finds work each time stays awake; one that then finds none sleeps after
+ * RS_SPIN_NS. */
 START_TEST(an_idle_loop_sleeps_after_the_polling_time)
 {
 	struct rs_spin s = {0};

@@ -56,7 +56,8 @@ static const struct {
     {32768, 32816, 0}, {100000, 333, 0}, {100000, 100000, 0}, {5000, 5000, 1},   {100000, 100000, 1}, {70000, 1, 1},
 };
 
-/* Both directions, with sockets that fill up again and again; a side waits only if nothing can move. */
+/* Both directions, with sockets that fill up again and again; a side waits only if
+ * nothing can move. */
 START_TEST(test_splits)
 {
 	for (int secure = 0; secure < 2; secure++) {
@@ -181,7 +182,8 @@ void __wrap_ERR_clear_error(void)
 	__real_ERR_clear_error();
 }
 
-/* Without TLS a connection never calls OpenSSL: its first call allocates, and OpenSSL 3.5 hangs if there is no memory.
+/* Without TLS a connection never calls OpenSSL: its first call allocates, and OpenSSL 3.5
+ * hangs if there is no memory.
  */
 START_TEST(test_plain_without_openssl)
 {

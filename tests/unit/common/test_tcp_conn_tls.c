@@ -10,7 +10,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* The errors of both sides if certificates do not match; NULL: that side reports no error. */
+/* The errors of both sides if certificates do not match; NULL: that side reports no
+ * error. */
 static const struct {
 	const char *what, *name;
 	const char *reducer, *reducer_authority; /* the authority: mutual TLS */
@@ -34,8 +35,8 @@ static const struct {
      "its certificate (localhost) is not accepted: certificate has expired"},
 };
 
-/* TLS 1.3 lets a worker finish before the reducer has checked its certificate: the worker's first read gets the
- * error. */
+/* TLS 1.3 lets a worker finish before the reducer has checked its certificate: the
+ * worker's first read gets the error. */
 START_TEST(test_mismatched_certificates)
 {
 	SSL_CTX *reducer = certs_reducer(&tcp_pair_certs, misfits[_i].reducer_authority ? TLS_MUTUAL : TLS_ON,
@@ -168,8 +169,9 @@ START_TEST(test_first_bytes)
 }
 END_TEST
 
-/* The second lane shows no certificate but has the same name, and so has the third, which resumes the session of the
- * first, since the second has brought no new one. New keys end that. */
+/* The second lane shows no certificate but has the same name, and so has the third, which
+ * resumes the session of the first, since the second has brought no new one. New keys end
+ * that. */
 START_TEST(test_resumption)
 {
 	SSL_CTX *worker = certs_worker(&tcp_pair_certs, "w", "ca"),
@@ -223,7 +225,8 @@ START_TEST(test_binding)
 }
 END_TEST
 
-/* Keys are replaced before they have encrypted too much; data in flight stays readable. */
+/* Keys are replaced before they have encrypted too much; data in flight stays
+ * readable. */
 START_TEST(test_new_keys)
 {
 	char out[3], in[30];
@@ -243,8 +246,8 @@ START_TEST(test_new_keys)
 }
 END_TEST
 
-/* A peer that only announces or requests new keys: writes 6,000 such records into the reducer's socket, then one
- * byte of data. */
+/* A peer that only announces or requests new keys: writes 6,000 such records into the
+ * reducer's socket, then one byte of data. */
 static void announce_keys(struct tcp_pair *p, int how)
 {
 	static char raw[200000];

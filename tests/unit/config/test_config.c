@@ -20,7 +20,8 @@ static void parse(struct rs_config *cfg, const char *text, size_t len)
 	ck_assert_msg(rs_config_parse(cfg, "f", text, len, &e) == RS_OK, "%s", e.msg);
 }
 
-/* Returns the printed form; free() it. It has all keys, so two configurations that print alike are equal. */
+/* Returns the printed form; free() it. It has all keys, so two configurations that print
+ * alike are equal. */
 static char *print(const struct rs_config *cfg)
 {
 	char *text = NULL;

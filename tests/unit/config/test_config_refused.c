@@ -225,7 +225,8 @@ static const struct {
     {"reducers: [{id: a}, r1, {id: a, address: b, lanes: x}, {id: '', address: c}]\n",
      "f:1:12: redu|f:1:21: redu|f:1:52: redu|f:1:61: redu|"},
     {"reducers: [{id: a, address: b}, {id: a, address: c}]\n", "f:1:38: redu|"},
-    /* errors between keys are only looked for if the keys are good; the file as a whole is not reported */
+    /* errors between keys are only looked for if the keys are good; the file as a whole
+     * is not reported */
     {"job: {min_reducers: 5, name: a b}\n", "f:1:30: job.|"},
     {"job: {min_reducers: 5}\n", ""},
     {"job: [\n", ""},
@@ -244,7 +245,8 @@ START_TEST(all_errors_are_reported)
 }
 END_TEST
 
-/* Pieces that, repeated up to the maximal file size, have made YAML parsers slow or filled memory. */
+/* Pieces that, repeated up to the maximal file size, have made YAML parsers slow or
+ * filled memory. */
 static const char *const hostile[] = {
     "[",
     "{",

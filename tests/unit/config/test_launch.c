@@ -25,7 +25,8 @@ static const struct {
     {{"RANK=0", "WORLD_SIZE=1"}, {0, 1, -1, -1, -1, -1, -1, "torchrun", false}},
     {{"RANK=5", "WORLD_SIZE=6", "LOCAL_WORLD_SIZE=2"}, {5, 6, -1, 2, 2, 3, -1, "torchrun", false}},
     {{"RANK=5", "WORLD_SIZE=6", "LOCAL_RANK=1", "LOCAL_WORLD_SIZE=2"}, {5, 6, 1, 2, 2, 3, -1, "torchrun", false}},
-    /* with ranks dealt out node by node local rank 1 would be here: the layout differs and the node is unknown */
+    /* with ranks dealt out node by node local rank 1 would be here: the layout differs
+     * and the node is unknown */
     {{"RANK=5", "WORLD_SIZE=6", "LOCAL_RANK=0", "LOCAL_WORLD_SIZE=2"}, {5, 6, 0, 2, -1, 3, -1, "torchrun", false}},
     {{"RANK=5", "WORLD_SIZE=7", "LOCAL_RANK=1", "LOCAL_WORLD_SIZE=2"}, {5, 7, 1, 2, -1, -1, -1, "torchrun", false}},
     /* more ranks than fit the nodes in equal parts: the node is unknown */
@@ -43,7 +44,8 @@ static const struct {
     /* a step of srun may be smaller than its job */
     {{SLURM, "SLURM_NTASKS=64", "SLURM_STEP_NUM_TASKS=8", "SLURM_STEP_TASKS_PER_NODE=2,2,3,1"},
      {6, 8, 0, 1, 3, 4, -1, "slurm", true}},
-    /* a step over two components: its lists are sorted by name, the numbers of its nodes are not */
+    /* a step over two components: its lists are sorted by name, the numbers of its nodes
+     * are not */
     {{SLURM, "SLURM_NTASKS=7", "SLURM_STEP_TASKS_PER_NODE=1(x2),2(x2)", "SLURM_STEP_NODELIST=cpu[1-2],gpu[1-2]",
       "SLURMD_NODENAME=cpu2", "SLURM_HET_SIZE=2"},
      {6, 7, 0, 1, 3, 4, -1, "slurm", true}},

@@ -39,7 +39,8 @@ static const struct {
     {{SLURM, "SLURM_JOB_ID_HET_GROUP_0=76", "SLURM_STEP_ID=1"}, "slurm:76.1"},
     {{OPENMPI}, "openmpi:444661761"},
     {{"OMPI_COMM_WORLD_RANK=1", "OMPI_COMM_WORLD_SIZE=2", "OMPI_MCA_ess_base_jobid=9"}, "openmpi:9"},
-    /* the launcher that gave the rank comes first: mpirun passes MASTER_ADDR to the ranks of its own machine only */
+    /* the launcher that gave the rank comes first: mpirun passes MASTER_ADDR to the ranks
+     * of its own machine only */
     {{OPENMPI, "MASTER_ADDR=node0", "MASTER_PORT=1", "SLURM_JOB_ID=77"}, "openmpi:444661761"},
     {{SLURM, "MASTER_ADDR=node0", "MASTER_PORT=1"}, "slurm:77"},
     {{SLURM, "RANK=1", "WORLD_SIZE=2", "MASTER_ADDR=node0", "MASTER_PORT=1"}, "master:node0:1"},
@@ -177,7 +178,8 @@ START_TEST(given_runs_are_checked)
 }
 END_TEST
 
-/* A job without a name has one that is valid, shows the run and differs from that of every other run. */
+/* A job without a name has one that is valid, shows the run and differs from that of
+ * every other run. */
 START_TEST(a_run_makes_a_name)
 {
 	static const char *const runs[] = {"torchrun:abc@node0", "torchrun:abc@node0.", "torchrun:abc-node0", "a",

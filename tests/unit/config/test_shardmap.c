@@ -9,7 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Weights of reducers (0 ends them), number of shards (0: the default), and the shards that each must get. */
+/* Weights of reducers (0 ends them), number of shards (0: the default), and the shards
+ * that each must get. */
 static const struct {
 	double weights[6];
 	unsigned lanes, shards;
@@ -153,7 +154,8 @@ START_TEST(lanes_alternate)
 }
 END_TEST
 
-/* Places of shards while some reducers are lost: the map and the lanes, the lives, and the places as reducer + lane. */
+/* Places of shards while some reducers are lost: the map and the lanes, the lives, and
+ * the places as reducer + lane. */
 #define SIX "reducers: [{id: a, address: x}, {id: b, address: y}, {id: c, address: z}]\n"
 static const char abcabc[] = SIX "sharding: {map: {\"0,3\": a, \"1,4\": b, \"2,5\": c}}\n";
 static const char aaaabc[] = SIX "sharding: {map: {\"0-3\": a, \"4\": b, \"5\": c}}\n";
@@ -208,7 +210,8 @@ START_TEST(shards_of_lost_reducers_move_to_the_others)
 }
 END_TEST
 
-/* Larger maps: shards of running reducers do not move, none stays on a lost one, and load follows the shares. */
+/* Larger maps: shards of running reducers do not move, none stays on a lost one, and load
+ * follows the shares. */
 START_TEST(loads_stay_even)
 {
 	static const char text[] =

@@ -219,7 +219,8 @@ START_TEST(wrong_units_are_refused)
 }
 END_TEST
 
-/* The table itself: a default must be a valid value of its key, and is printed as written, up to the unit. */
+/* The table itself: a default must be a valid value of its key, and is printed as
+ * written, up to the unit. */
 START_TEST(defaults_are_values)
 {
 	union {

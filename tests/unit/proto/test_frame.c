@@ -79,7 +79,8 @@ START_TEST(round_trip)
 }
 END_TEST
 
-/* One byte of a valid header (DATA, no payload, no flags) is replaced. seal: the checksum is made valid again. */
+/* One byte of a valid header (DATA, no payload, no flags) is replaced. seal: the checksum
+ * is made valid again. */
 static const struct {
 	const char *name;
 	unsigned at;

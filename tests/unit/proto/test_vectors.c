@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The test vectors of proto/vectors: what the C code computes is what the files say. JSON is YAML, so the parser of the
- * configuration reads them. */
+/* The test vectors of proto/vectors: what the C code computes is what the files say. JSON
+ * is YAML, so the parser of the configuration reads them. */
 #include "common/auth.h"
 #include "config/config.h"
 #include "config/run.h"
@@ -283,7 +283,8 @@ static int check_run(const struct ydoc_node *n, struct rs_err *e)
 	return strcmp(job, vectors_text(n, "job")) == 0 ? RS_OK : rs_fail(e, RS_EPROTO, "computed %s", job);
 }
 
-/* Follows the rule of the specification, since the C code computes this where it builds a group. */
+/* Follows the rule of the specification, since the C code computes this where it builds a
+ * group. */
 static int check_group(const struct ydoc_node *n, struct rs_err *e)
 {
 	const struct ydoc_node *list = vectors_get(n, "tensors");
@@ -408,7 +409,8 @@ START_TEST(all_vectors_are_right)
 }
 END_TEST
 
-/* Returns whether the checks of the entries find a change of this byte. A checksum finds a change of any byte. */
+/* Returns whether the checks of the entries find a change of this byte. A checksum finds
+ * a change of any byte. */
 static bool is_checked(const struct vectors_file *f, size_t at)
 {
 	const char *bad = strstr(f->text, "\"bad\": [");

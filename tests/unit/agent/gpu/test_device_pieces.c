@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The record of pieces: begins of copies that were queued behind others, rows, and the share of copies that overlap
- * with the network. */
+/* The record of pieces: begins of copies that were queued behind others, rows, and the
+ * share of copies that overlap with the network. */
 #include "agent/gpu/core/pieces.h"
 
 #include <check.h>
@@ -8,7 +8,8 @@
 
 enum { PIECE = 10 };
 
-/* One piece: when its copy out was queued and ended, it was announced and landed, its copy in was queued and ended. */
+/* One piece: when its copy out was queued and ended, it was announced and landed, its
+ * copy in was queued and ended. */
 struct row {
 	uint64_t out[2], network[2], in[2];
 };
@@ -42,7 +43,8 @@ static void expect(const struct piece *p, uint64_t op, unsigned index, unsigned 
 	ck_assert_uint_eq(p->part[PIECE_IN].end, want->in[1]);
 }
 
-/* All copies out are queued at once, and are done one after the other. The network is idle from 140 to 150. */
+/* All copies out are queued at once, and are done one after the other. The network is
+ * idle from 140 to 150. */
 START_TEST(copies_begin_when_those_before_end)
 {
 	static const struct row queued[] = {
@@ -69,7 +71,8 @@ START_TEST(copies_begin_when_those_before_end)
 }
 END_TEST
 
-/* Two operations at a time: each has its own queue, and a row is used again when its piece has ended. */
+/* Two operations at a time: each has its own queue, and a row is used again when its
+ * piece has ended. */
 START_TEST(operations_share_rows)
 {
 	static const struct row first[] = {{{10, 20}, {20, 30}, {30, 40}}, {{10, 25}, {25, 50}, {50, 60}}};

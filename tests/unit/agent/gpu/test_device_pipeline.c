@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The pieces of an operation on a device's memory: a simulated device and a simulated network do what the pipeline
- * says, in many orders. They check that no place is used twice, that only what was announced lands, that every byte
- * passes once in each direction, and that after a failure nothing starts and the end comes. */
+/* The pieces of an operation on a device's memory: a simulated device and a simulated
+ * network do what the pipeline says, in many orders. They check that no place is used
+ * twice, that only what was announced lands, that every byte passes once in each
+ * direction, and that after a failure nothing starts and the end comes. */
 #include "agent/gpu/core/pipeline.h"
 
 #include <check.h>
@@ -15,7 +16,8 @@ enum { PIECE = 10, PIECES_MAX = 200 };
 
 enum place { FREE, COPYING_OUT, FULL, LANDED, COPYING_IN };
 
-/* One operation with the world around it. Invariant: a copy that runs is in running[0 .. n). */
+/* One operation with the world around it. Invariant: a copy that runs is in running[0 ..
+ * n). */
 struct world {
 	struct pipeline p;
 	unsigned seed;

@@ -176,7 +176,8 @@ START_TEST(small_tensors_are_one_operation)
 }
 END_TEST
 
-/* The place in the sequence is that of the first tensor; a single tensor is not copied. */
+/* The place in the sequence is that of the first tensor; a single tensor is not
+ * copied. */
 START_TEST(order_of_operations)
 {
 	struct world *w = world_new();
@@ -371,8 +372,8 @@ START_TEST(an_operation_fails)
 }
 END_TEST
 
-/* Operations started before the failure complete normally; the rest fails with the reason, and its stage is free
- * again. */
+/* Operations started before the failure complete normally; the rest fails with the
+ * reason, and its stage is free again. */
 START_TEST(the_backend_refuses_the_second)
 {
 	struct world *w = world_new();

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* All-reduces of the NCCL plugin, on an engine that the test is: NCCL closes a communicator as soon as its last test()
- * has said done, and this must not look as if an all-reduce were pending, which would end the job on all ranks. */
+/* All-reduces of the NCCL plugin, on an engine that the test is: NCCL closes a
+ * communicator as soon as its last test() has said done, and this must not look as if an
+ * all-reduce were pending, which would end the job on all ranks. */
 #include "agent/nccl/coll_state.h"
 #include "common/dtype.h"
 

@@ -58,7 +58,8 @@ START_TEST(test_model)
 }
 END_TEST
 
-/* Costs of the protocol SIMPLE; the others have 50. All-reduces from 16 KiB on are faster through the reducers. */
+/* Costs of the protocol SIMPLE; the others have 50. All-reduces from 16 KiB on are faster
+ * through the reducers. */
 static const struct {
 	const char *what;
 	int collective;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Clients by themselves, and random schedules: for any behaviour of clients, engines and time, no message goes to a
- * closed client, nothing is left (fake_agent_close), and each client gets its end once. */
+/* Clients by themselves, and random schedules: for any behaviour of clients, engines and
+ * time, no message goes to a closed client, nothing is left (fake_agent_close), and each
+ * client gets its end once. */
 #include "common/dtype.h"
 #include "proto/frame.h"
 #include "tests/unit/fake_agent.h"
@@ -21,7 +22,8 @@ static void teardown(void)
 	fake_agent_close(&fa);
 }
 
-/* Clients without HELLO are dropped for new ones, the oldest first; if all have sent HELLO, new ones are refused. */
+/* Clients without HELLO are dropped for new ones, the oldest first; if all have sent
+ * HELLO, new ones are refused. */
 START_TEST(clients_are_limited)
 {
 	static struct fake_client who[LOCAL_CLIENTS_MAX + 2];
@@ -196,7 +198,8 @@ START_TEST(a_client_that_got_abort_need_not_answer)
 }
 END_TEST
 
-/* Worlds in which only one job of a name runs at a time, so that an engine's operations always end. */
+/* Worlds in which only one job of a name runs at a time, so that an engine's operations
+ * always end. */
 static unsigned dice(unsigned n)
 {
 	return (unsigned)random() % n;

@@ -149,7 +149,8 @@ START_TEST(contradictions_are_refused)
 		expect(c[0], "WELCOME", NULL);
 		return;
 	}
-	/* the job can never be complete: the others hear of it, too, and those that come within 3 s */
+	/* the job can never be complete: the others hear of it, too, and those that come
+	 * within 3 s */
 	expect(c[0], "WELCOME ABORT:-5", contradictions[_i].sentence);
 	fake_lose(c[0]);
 	ck_assert_uint_eq(local_hub_jobs(fa.hub), 0);
@@ -210,7 +211,8 @@ static void say_abort(struct fake_client *c, const char *sentence)
 	fake_say(&fa, c, &m);
 }
 
-/* While the job runs, with an operation of both local ranks and one that the other has not started. */
+/* While the job runs, with an operation of both local ranks and one that the other has
+ * not started. */
 START_TEST(a_client_aborts)
 {
 	const char *says =
@@ -288,7 +290,8 @@ START_TEST(a_running_job_admits_no_further_rank)
 }
 END_TEST
 
-/* Two trainings of one name: the rank of the second is refused at once. _i: while the first gathers, while it runs. */
+/* Two trainings of one name: the rank of the second is refused at once. _i: while the
+ * first gathers, while it runs. */
 START_TEST(a_rank_of_another_run_is_refused)
 {
 	struct fake_client *c[2], *other;
@@ -315,7 +318,8 @@ START_TEST(a_rank_of_another_run_is_refused)
 	fake_hello(&fa, other, "j", 0, 0, 2, 2);
 	expect(other, "REFUSED:-5", NULL);
 	ck_assert_ptr_nonnull(strstr(other->sentence, " has no run, "));
-	/* a newer generation of another run does not end this one; but a restart may have changed the run */
+	/* a newer generation of another run does not end this one; but a restart may have
+	 * changed the run */
 	other = fake_connect(&fa);
 	fake_hello(&fa, other, "j", 1, 0, 2, 2);
 	expect(other, "REFUSED:-5+", NULL);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The local rank that is named for NaN or infinity: one to three of them, every float dtype and op, in place and
- * not. */
+/* The local rank that is named for NaN or infinity: one to three of them, every float
+ * dtype and op, in place and not. */
 #include "common/dtype.h"
 #include "config/config.h"
 #include "proto/frame.h"

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The local sum against plain loops: every op on every dtype, one to three local ranks, in place and not. */
+/* The local sum against plain loops: every op on every dtype, one to three local ranks,
+ * in place and not. */
 #include "common/dtype.h"
 #include "proto/frame.h"
 #include "tests/unit/fake_agent.h"
@@ -49,7 +50,8 @@ static void make_input(char *to, unsigned dtype, unsigned rank)
 		k->store[dtype](to, acc, COUNT);
 }
 
-/* Computes the contribution of all local ranks with the kernels in one step; without other nodes it is the result. */
+/* Computes the contribution of all local ranks with the kernels in one step; without
+ * other nodes it is the result. */
 static void make_result(char *to, unsigned dtype, unsigned op, unsigned ranks, bool all)
 {
 	static char acc[ROOM], in[ROOM];
@@ -82,7 +84,8 @@ static void submit(struct fake_client *c, unsigned send, unsigned recv, unsigned
 	fake_say(&fa, c, &m);
 }
 
-/* Checks that every rank has the sum; out of place its input is unchanged (buffer 0) and the sum is in buffer 1. */
+/* Checks that every rank has the sum; out of place its input is unchanged (buffer 0) and
+ * the sum is in buffer 1. */
 static void check_result(struct fake_client *const c[], unsigned ranks, unsigned dtype, unsigned op, bool in_place)
 {
 	static char want[ROOM], input[ROOM];
@@ -97,7 +100,8 @@ static void check_result(struct fake_client *const c[], unsigned ranks, unsigned
 	}
 }
 
-/* Returns whether a node of several ranks sends float32 although the dtype has 16 bits. */
+/* Returns whether a node of several ranks sends float32 although the dtype has 16
+ * bits. */
 static bool sends_float32(unsigned dtype, unsigned op)
 {
 	static const bool rounded[RS_OP_NR] = {[RS_PROD] = true};
@@ -153,8 +157,8 @@ START_TEST(sums)
 }
 END_TEST
 
-/* 2048 + 1 + 1 in float16: rounded after each addition it would stay 2048. The node's sum is rounded once, also if it
- * is only a part of the job's sum. */
+/* 2048 + 1 + 1 in float16: rounded after each addition it would stay 2048. The node's sum
+ * is rounded once, also if it is only a part of the job's sum. */
 START_TEST(halves_are_rounded_once)
 {
 	const float parts[3] = {2048, 1, 1};
@@ -176,8 +180,8 @@ START_TEST(halves_are_rounded_once)
 }
 END_TEST
 
-/* The root is local rank 1 of this node, which may be the only one, or is on the other node (local rank 1 then gets
- * what the engine receives). */
+/* The root is local rank 1 of this node, which may be the only one, or is on the other
+ * node (local rank 1 then gets what the engine receives). */
 START_TEST(broadcasts)
 {
 	bool here = _i != 1, alone = _i == 2;

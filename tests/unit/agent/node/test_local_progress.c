@@ -108,7 +108,8 @@ static void run_chunk(struct exchange_op *op, uint64_t i)
 	op->landed(op, i * CHUNK, n);
 }
 
-/* Each rank's ring wraps around three times; the chunks of a piece land in another order. */
+/* Each rank's ring wraps around three times; the chunks of a piece land in another
+ * order. */
 START_TEST(a_ring_wraps_around)
 {
 	uint64_t there = RING / 4, landed = 0, ended = 0, last;
@@ -171,8 +172,9 @@ static void fill_ones(unsigned r, unsigned n)
 		((uint16_t *)ring(r))[i] = 0x3c00;
 }
 
-/* Partial sums of float16 need twice the ring, and the memory of one chunk if they are rounded. The number of elements
- * may be larger than any memory, or so large that the number of bytes overflows. */
+/* Partial sums of float16 need twice the ring, and the memory of one chunk if they are
+ * rounded. The number of elements may be larger than any memory, or so large that the
+ * number of bytes overflows. */
 START_TEST(partial_sums_wrap_around_with_the_ring)
 {
 	static const uint64_t counts[] = {4 * RING / 2, UINT64_C(1) << 40, (UINT64_C(1) << 61) + 1,
@@ -208,7 +210,8 @@ START_TEST(partial_sums_wrap_around_with_the_ring)
 }
 END_TEST
 
-/* LANDED waits until the hub runs: one message covers everything that landed meanwhile. */
+/* LANDED waits until the hub runs: one message covers everything that landed
+ * meanwhile. */
 START_TEST(one_landed_message_covers_many_pieces)
 {
 	struct exchange_op *op;
@@ -229,7 +232,8 @@ START_TEST(one_landed_message_covers_many_pieces)
 }
 END_TEST
 
-/* FILLED counts from SUBMIT on, even before another local rank has started the operation. */
+/* FILLED counts from SUBMIT on, even before another local rank has started the
+ * operation. */
 START_TEST(filled_before_all_have_started)
 {
 	say_submit(0, 100);
@@ -309,7 +313,8 @@ START_TEST(a_rank_that_leaves_with_input_missing)
 }
 END_TEST
 
-/* A rank that could fill more is late; ranks that wait for results are not, whichever they are. */
+/* A rank that could fill more is late; ranks that wait for results are not, whichever
+ * they are. */
 START_TEST(a_rank_late_with_the_rest_is_reported)
 {
 	fa.cfg.timeouts.op_ms = 500;
@@ -325,7 +330,8 @@ START_TEST(a_rank_late_with_the_rest_is_reported)
 }
 END_TEST
 
-/* The time runs from the start of the last rank; another operation may have waited longer to be started. */
+/* The time runs from the start of the last rank; another operation may have waited longer
+ * to be started. */
 START_TEST(the_operation_that_waits_longest_is_reported_first)
 {
 	fa.cfg.timeouts.op_ms = 500;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The status of an agent: what the hub says of jobs and local ranks, and the message of the control service. */
+/* The status of an agent: what the hub says of jobs and local ranks, and the message of
+ * the control service. */
 #include "agent/node/core/status.h"
 #include "tests/unit/fake_agent.h"
 

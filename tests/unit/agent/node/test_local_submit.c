@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How operations of local ranks are matched, their order for the engine, and invalid ones. */
+/* How operations of local ranks are matched, their order for the engine, and invalid
+ * ones. */
 #include "common/dtype.h"
 #include "proto/frame.h"
 #include "tests/unit/fake_agent.h"
@@ -279,8 +280,9 @@ START_TEST(ranks_that_have_left_are_named)
 }
 END_TEST
 
-/* A rank leaves with an operation that both have started, or it alone (_i 1). Its requests fail, so no other rank's may
- * succeed. Its connection ends when the engine has stopped. */
+/* A rank leaves with an operation that both have started, or it alone (_i 1). Its
+ * requests fail, so no other rank's may succeed. Its connection ends when the engine has
+ * stopped. */
 START_TEST(leaving_with_a_pending_operation)
 {
 	const char *why = "rank 1 (pid 102 on host) has left the job while 1 of its operations was pending";

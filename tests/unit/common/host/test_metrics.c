@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Metrics of a status: names and values, the bound of series per job, hostile names; and what HTTP headers mean. */
+/* Metrics of a status: names and values, the bound of series per job, hostile names; and
+ * what HTTP headers mean. */
 #include "common/host/http/answer.h"
 #include "common/host/http/metrics.h"
 #include "server/core/count.h"
@@ -129,7 +130,8 @@ START_TEST(bounded)
 }
 END_TEST
 
-/* A name comes from a worker. Of two jobs with one name, as at a restart, the newer one is shown. */
+/* A name comes from a worker. Of two jobs with one name, as at a restart, the newer one
+ * is shown. */
 START_TEST(names)
 {
 	struct status *st = status_of(3, 2);

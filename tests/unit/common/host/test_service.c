@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Requests and responses: rights, status of jobs, events, health, and all errors of callers. */
+/* Requests and responses: rights, status of jobs, events, health, and all errors of
+ * callers. */
 #include "proto/health.pb-c.h"
 #include "proto/reduction.pb-c.h"
 #include "server/jobs/status.h"
@@ -413,7 +414,8 @@ START_TEST(health_of)
 }
 END_TEST
 
-/* Permanent probes do not block administrators, and administrators do not block probes. */
+/* Permanent probes do not block administrators, and administrators do not block
+ * probes. */
 START_TEST(calls_are_limited)
 {
 	struct service_call *calls[SERVICE_CALLS_MAX + SERVICE_WATCHES_MAX];
@@ -439,7 +441,8 @@ START_TEST(calls_are_limited)
 }
 END_TEST
 
-/* Health requires no right. Permanent watches cannot block a probe, because the newest watch replaces the oldest. */
+/* Health requires no right. Permanent watches cannot block a probe, because the newest
+ * watch replaces the oldest. */
 START_TEST(a_new_watch_replaces_the_oldest)
 {
 	struct service_call *calls[3 * SERVICE_WATCHES_MAX], *check;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Every table that this machine can run, against references (kernels_ref.h) and, bit for bit, against the scalar table.
+/* Every table that this machine can run, against references (kernels_ref.h) and, bit for
+ * bit, against the scalar table.
  */
 #include "common/kernels/kernels.h"
 #include "tests/unit/kernels_ref.h"
@@ -13,7 +14,8 @@
 
 enum { ROOM = 64, LARGE = 4099 };
 
-/* Buffers for LARGE elements of any dtype at any misalignment, with guard bytes behind. */
+/* Buffers for LARGE elements of any dtype at any misalignment, with guard bytes
+ * behind. */
 struct buffers {
 	unsigned char acc[LARGE * 8 + 2 * ROOM], before[LARGE * 8 + 2 * ROOM], src[LARGE * 8 + 2 * ROOM];
 };
@@ -30,7 +32,8 @@ static void check_one(const char *what, const struct rs_kernels *k, unsigned dty
 			     rs_op_name(op), i, (unsigned long long)g.u64, (unsigned long long)w.u64);
 }
 
-/* Reduces n elements at the given misalignments and checks each one and the bytes around them. */
+/* Reduces n elements at the given misalignments and checks each one and the bytes around
+ * them. */
 static void check_reduce(const struct rs_kernels *k, struct buffers *b, unsigned dtype, unsigned op, size_t n,
 			 size_t acc_at, size_t src_at)
 {
@@ -190,7 +193,8 @@ static void check_store(const struct rs_kernels *k, unsigned dtype, const float 
 	free(dst);
 }
 
-/* all half values, the midpoints between them, both neighbours of each, and random floats of all sizes */
+/* all half values, the midpoints between them, both neighbours of each, and random floats
+ * of all sizes */
 START_TEST(stores_round_to_nearest_even)
 {
 	enum { N = 65536 * 6 + 200000 };
@@ -206,7 +210,8 @@ START_TEST(stores_round_to_nearest_even)
 		for (unsigned h = 0; h < 65536; h++) {
 			uint32_t value = kref_float_bits(kref_load(halves[d], (uint16_t)h));
 			uint32_t next = kref_float_bits(kref_load(halves[d], (uint16_t)(h + 1)));
-			/* the first holds if neighbours have the same exponent, the second between subnormals */
+			/* the first holds if neighbours have the same exponent, the
+			 * second between subnormals */
 			uint32_t shared = value + (next - value) / 2;
 			uint32_t even = kref_float_bits((kref_bits_float(value) + kref_bits_float(next)) / 2);
 			uint32_t middle = halves[d] == RS_FLOAT16 && (h & 0x7fff) < 0x400 ? even : shared;
@@ -340,7 +345,8 @@ static void check_nonfinite(const struct rs_kernels *k, unsigned dtype, const un
 		      got, want);
 }
 
-/* finite elements with a special one at every place, and after the end, where it must be ignored */
+/* finite elements with a special one at every place, and after the end, where it must be
+ * ignored */
 START_TEST(finds_the_first_nonfinite)
 {
 	struct buffers *b = calloc(1, sizeof *b);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The rules of reductionctl doctor, on statuses as they were seen: what is found, in which order, and that a job
- * without problems has none. */
+/* The rules of reductionctl doctor, on statuses as they were seen: what is found, in
+ * which order, and that a job without problems has none. */
 #include "deploy/ctl/doctor.h"
 
 #include <check.h>

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The gzip files of a build without zlib: the program gzip reads them, and failed writes are reported. */
+/* The gzip files of a build without zlib: the program gzip reads them, and failed writes
+ * are reported. */
 #include "deploy/ctl/gzip.h"
 
 #include <check.h>

@@ -51,7 +51,8 @@ static void append_reducers(char *text, size_t size, unsigned first, unsigned n,
 		       host, first + i, rest);
 }
 
-/* Plans for n workers, k machines that only reduce, and g workers' machines that also reduce. */
+/* Plans for n workers, k machines that only reduce, and g workers' machines that also
+ * reduce. */
 static void make_mixed(struct plan *p, struct rs_config *cfg, unsigned n, unsigned k, unsigned g)
 {
 	char text[8192] = "";
@@ -62,7 +63,8 @@ static void make_mixed(struct plan *p, struct rs_config *cfg, unsigned n, unsign
 	make(p, cfg, text);
 }
 
-/* Checks that the map agrees with the plan's figures, is complete, and is close to the best. */
+/* Checks that the map agrees with the plan's figures, is complete, and is close to the
+ * best. */
 static void check_map(const struct plan *p, const struct rs_config *cfg, double worst)
 {
 	unsigned *count = calloc(p->reducers_n, sizeof *count);
@@ -148,7 +150,8 @@ static const struct {
      "500mbit}]\n",
      70,
      {20, 20, 20, 10}},
-    /* workers take load off their machines' reducers, which get no shards if there are enough others */
+    /* workers take load off their machines' reducers, which get no shards if there are
+     * enough others */
     {"plan: {workers: 8, bandwidth: 1gbit}\nreducers:\n"
      " [{id: a, address: 'worker-0:1'}, {id: b, address: 'c:1', bandwidth: 8gbit}]\n",
      64,
@@ -185,7 +188,8 @@ START_TEST(plans_give_shards)
 }
 END_TEST
 
-/* Shards of one reducer are spaced as evenly as possible, so that short operations use all of them. */
+/* Shards of one reducer are spaced as evenly as possible, so that short operations use
+ * all of them. */
 START_TEST(maps_are_interleaved)
 {
 	struct rs_config cfg;
@@ -407,8 +411,9 @@ START_TEST(racks_limit_times)
 }
 END_TEST
 
-/* What was measured in a laboratory of two racks with four workers and four reducers each, 250 Mbit/s to each host, in
- * MB/s. The uplinks had the rate of four, two and one of these links; 956 of 1000 bits are payload. */
+/* What was measured in a laboratory of two racks with four workers and four reducers
+ * each, 250 Mbit/s to each host, in MB/s. The uplinks had the rate of four, two and one
+ * of these links; 956 of 1000 bits are payload. */
 static const struct {
 	unsigned uplink; /* links */
 	double reducers, gloo;
@@ -440,7 +445,8 @@ START_TEST(racks_are_as_measured)
 }
 END_TEST
 
-/* What is sent: half of the gradients in half types; a ring of all ranks sends more than one of the nodes. */
+/* What is sent: half of the gradients in half types; a ring of all ranks sends more than
+ * one of the nodes. */
 static const struct {
 	const char *keys;
 	double sent, ring, ring_ranks; /* MB; multiples of sent */
@@ -499,7 +505,8 @@ static const struct {
     /* 1.25 GB/s are 1.164 GiB/s; a lane has 128 slots of 64 KiB */
     {"plan: {workers: 4, bandwidth: 10gbit}\n" REDUCERS_4, 0.8 * 1.164, 1.5 * 1.164, 8.2, 1},
     {"plan: {workers: 4, bandwidth: 25gbit}\n" REDUCERS_4, 0.8 * 2.91, 1.5 * 2.91, 24.4, 3},
-    /* the workers' links limit reducers that are too many, and reducers limit themselves if there are too few */
+    /* the workers' links limit reducers that are too many, and reducers limit themselves
+     * if there are too few */
     {"plan: {workers: 2, bandwidth: 10gbit}\n" REDUCERS_4, 0.4 * 1.164, 0.75 * 1.164, 8.2, 1},
     {"plan: {workers: 4, bandwidth: 10gbit}\n" REDUCERS_1, 0.8 * 1.164, 1.5 * 1.164, 8.2, 1},
     /* encryption and gRPC cost more */

@@ -30,7 +30,8 @@ static void add_machine(struct fixed_net *f, double rate, unsigned workers, unsi
 	f->rack = (struct plan_rack){f->net.workers, 0, f->net.machines_n};
 }
 
-/* Makes n workers, g of them with a reducer, and k machines that only reduce, with links of rate 1. */
+/* Makes n workers, g of them with a reducer, and k machines that only reduce, with links
+ * of rate 1. */
 static void make_equal(struct fixed_net *f, unsigned n, unsigned k, unsigned g)
 {
 	memset(f, 0, sizeof *f);
@@ -166,8 +167,8 @@ START_TEST(shares_are_a_ratio_of_workers_and_reducers)
 }
 END_TEST
 
-/* Checks plan_best() for any network: the shares sum up to 1, the time is minimal, machines without a reducer have
- * none. */
+/* Checks plan_best() for any network: the shares sum up to 1, the time is minimal,
+ * machines without a reducer have none. */
 START_TEST(best_shares_of_any_network)
 {
 	double share[MACHINES_MAX], sum = 0, time;
@@ -187,12 +188,14 @@ START_TEST(best_shares_of_any_network)
 }
 END_TEST
 
-/* Links of three reducers: alone, on a worker's machine, and on the machine of two workers; and of two more workers. */
+/* Links of three reducers: alone, on a worker's machine, and on the machine of two
+ * workers; and of two more workers. */
 static const double grids[][5] = {
     {1, 1, 1, 1, 1}, {10, 1, 1, 1, 1}, {1, 10, 10, 1, 1}, {0.5, 1, 2, 4, 8}, {3, 7, 2, 5, 4}, {2, 0.3, 9, 1, 0.9},
 };
 
-/* Checks that no point of a grid of shares of the first three machines is faster than the best shares. */
+/* Checks that no point of a grid of shares of the first three machines is faster than the
+ * best shares. */
 static void check_grid(const struct plan_net *net)
 {
 	enum { STEPS = 400 };

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Queries of reductionctl to several reducers: each that fails is reported with its own reason. */
+/* Queries of reductionctl to several reducers: each that fails is reported with its own
+ * reason. */
 #include "deploy/ctl/ctl.h"
 
 #include <check.h>

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Timelines: clocks that differ are aligned, chunks become slices, and wrong answers are refused. */
+/* Timelines: clocks that differ are aligned, chunks become slices, and wrong answers are
+ * refused. */
 #include "common/host/service/service_pack.h"
 #include "deploy/ctl/timeline.h"
 
@@ -44,7 +45,8 @@ static void put(struct trace *t, enum trace_kind kind, uint64_t seq, int64_t at)
 					    .kind = kind});
 }
 
-/* A chunk of each of `ops` operations, from a worker to a reducer whose clock is `ahead`. */
+/* A chunk of each of `ops` operations, from a worker to a reducer whose clock is
+ * `ahead`. */
 static void fill(struct trace *worker, struct trace *reducer, unsigned ops, int64_t ahead)
 {
 	for (unsigned i = 0; i < ops; i++) {

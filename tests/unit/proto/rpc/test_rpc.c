@@ -18,7 +18,8 @@ static uint8_t pattern(size_t at)
 	return (uint8_t)(at * 31 + at / 251);
 }
 
-/* Moves `bytes` from one end to the other with buffers of these sizes, as far as possible without waiting. */
+/* Moves `bytes` from one end to the other with buffers of these sizes, as far as possible
+ * without waiting. */
 struct flow {
 	struct rpc_stream *from, *to;
 	size_t bytes, sent, received, write, read;
@@ -112,7 +113,8 @@ START_TEST(bytes_go_both_ways)
 }
 END_TEST
 
-/* A peer that does not read stops the sender, and nothing is lost after it reads again. */
+/* A peer that does not read stops the sender, and nothing is lost after it reads
+ * again. */
 START_TEST(a_receiver_that_does_not_read_stops_the_sender)
 {
 	struct rpc_stream *c = frpc_open(), *s = frpc_stream();

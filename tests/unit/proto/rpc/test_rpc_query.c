@@ -48,8 +48,8 @@ START_TEST(a_refused_call_has_a_status_and_a_message)
 }
 END_TEST
 
-/* A stream of events: a slow reader stops the writer, the writer is woken when it may continue, and a disconnect is
- * seen. */
+/* A stream of events: a slow reader stops the writer, the writer is woken when it may
+ * continue, and a disconnect is seen. */
 START_TEST(a_response_of_many_messages)
 {
 	enum { MESSAGES = 200, BYTES = 100000 };
@@ -101,7 +101,8 @@ static void fill(struct rpc_call *c, const uint8_t *message, size_t len)
 	} while (frpc_woken_within(&seen, 100));
 }
 
-/* A client that does not read its response keeps its place for a while if no other call needs it, but not forever. */
+/* A client that does not read its response keeps its place for a while if no other call
+ * needs it, but not forever. */
 START_TEST(responses_that_are_not_read)
 {
 	enum { BYTES = 1000000 };

@@ -39,7 +39,8 @@ static void on_refused(void *ctx, const char *peer, const struct rs_err *why)
 	ck_assert_str_eq(why->msg, "it sent more than an unauthenticated connection may: 64 KiB at once, then 8 KiB/s");
 }
 
-/* Listens on this address of IPv6, also on IPv4 if the address covers it. `host`: the host that unauth_new gets. */
+/* Listens on this address of IPv6, also on IPv4 if the address covers it. `host`: the
+ * host that unauth_new gets. */
 static void port_open(struct port *p, const char *ip, const char *host)
 {
 	struct sockaddr_in6 sa = {.sin6_family = AF_INET6};
@@ -177,7 +178,8 @@ START_TEST(connections_above_the_limit_are_refused)
 }
 END_TEST
 
-/* A peer that sends until there is no room learns that gRPC, which has read all of it, has closed the connection. */
+/* A peer that sends until there is no room learns that gRPC, which has read all of it,
+ * has closed the connection. */
 START_TEST(a_peer_that_waits_for_room_gets_a_reset)
 {
 	static char buf[65536];
@@ -232,7 +234,8 @@ START_TEST(a_reused_descriptor_starts_a_new_connection)
 }
 END_TEST
 
-/* More connections are trusted between two scans than the list holds; some twice, some already closed. */
+/* More connections are trusted between two scans than the list holds; some twice, some
+ * already closed. */
 START_TEST(more_trusted_connections_than_the_list_holds)
 {
 	static struct connection c[CROWD];

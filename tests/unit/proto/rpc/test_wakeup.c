@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A loop that other threads wake, while it sleeps in libuv or in a queue, which is a semaphore here. */
+/* A loop that other threads wake, while it sleeps in libuv or in a queue, which is a
+ * semaphore here. */
 #include "proto/rpc/wakeup.h"
 
 #include <check.h>
@@ -136,7 +137,8 @@ static void teardown(void)
 	ck_assert_int_eq(uv_loop_close(&at.loop), 0);
 }
 
-/* One after the other, each after the loop has handled the last one: it is about to sleep, or sleeps. */
+/* One after the other, each after the loop has handled the last one: it is about to
+ * sleep, or sleeps. */
 static void send_rounds(void *unused)
 {
 	(void)unused;
@@ -162,7 +164,8 @@ START_TEST(every_wakeup_from_another_thread_arrives)
 }
 END_TEST
 
-/* Wakeups of the queue's streams are handled without a kick, and before the loop sleeps again. */
+/* Wakeups of the queue's streams are handled without a kick, and before the loop sleeps
+ * again. */
 START_TEST(streams_of_the_queue_are_handled_without_a_kick)
 {
 	wakeups_serve(&at.wakeups, &api, (struct rpc_queue *)&fake);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The order and number of contributions, and the errors of ranks that break these rules. */
+/* The order and number of contributions, and the errors of ranks that break these
+ * rules. */
 #include "tests/unit/fake_worker.h"
 
 #include <check.h>
@@ -21,7 +22,8 @@ START_TEST(contributions_come_in_order_and_once)
 	struct fw_world fw;
 	unsigned peers = (unsigned)_i % 2 ? 1 : 2;
 
-	/* with and without the other rank's contribution, so that the slot exists or not */
+	/* with and without the other rank's contribution, so that the slot exists or
+	 * not */
 	_i /= 2;
 	fw_running(&fw, &(struct fw_options){.world = 2});
 	for (unsigned i = 0; i + 1 < rows[_i].n; i++)
@@ -110,7 +112,8 @@ START_TEST(each_priority_has_a_reserve)
 }
 END_TEST
 
-/* The last chunk had its place in the window before the urgent one arrived, took the reserve and was sent first. */
+/* The last chunk had its place in the window before the urgent one arrived, took the
+ * reserve and was sent first. */
 START_TEST(urgent_chunks_may_overtake_a_chunk_in_the_window)
 {
 	static const uint8_t priorities[] = {0, 1, 0};
@@ -132,7 +135,8 @@ START_TEST(urgent_chunks_may_overtake_a_chunk_in_the_window)
 }
 END_TEST
 
-/* Rank 1 has one chunk too many here. That the operations differ is seen on the lane of another chunk, maybe later. */
+/* Rank 1 has one chunk too many here. That the operations differ is seen on the lane of
+ * another chunk, maybe later. */
 START_TEST(a_chunk_of_one_rank_alone_is_a_mismatch)
 {
 	struct fw_world fw;
@@ -155,7 +159,8 @@ START_TEST(a_chunk_of_one_rank_alone_is_a_mismatch)
 }
 END_TEST
 
-/* Rank 0 has a full window of urgent chunks, rank 1 of other chunks: both make progress. */
+/* Rank 0 has a full window of urgent chunks, rank 1 of other chunks: both make
+ * progress. */
 START_TEST(full_windows_of_different_priorities_progress)
 {
 	enum { WINDOW = 3 };

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The invariant checks find what they are for: each test breaks one field by hand, expects the sentence, and repairs
- * it. */
+/* The invariant checks find what they are for: each test breaks one field by hand,
+ * expects the sentence, and repairs it. */
 #include "agent/node/core/check.h"
 #include "agent/node/core/client.h"
 #include "agent/node/core/op_state.h"

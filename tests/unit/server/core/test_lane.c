@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Sums: every operation and dtype, in every order in which bytes can arrive. test_session_rx.c tests errors. */
+/* Sums: every operation and dtype, in every order in which bytes can arrive.
+ * test_session_rx.c tests errors. */
 #include "tests/unit/fake_worker.h"
 #include "tests/unit/oracle.h"
 
@@ -93,7 +94,8 @@ START_TEST(payloads_larger_than_the_scratch)
 }
 END_TEST
 
-/* The read-ahead buffer ends at the end of a chunk of the default size, and of the size for slower links. */
+/* The read-ahead buffer ends at the end of a chunk of the default size, and of the size
+ * for slower links. */
 START_TEST(four_chunks_of_32_kib_fit_one_call)
 {
 	static const uint32_t chunks[] = {32 << 10, 16 << 10, 8 << 10};
@@ -108,7 +110,8 @@ START_TEST(four_chunks_of_32_kib_fit_one_call)
 }
 END_TEST
 
-/* Contributions that arrive together need one call, wherever the previous call stopped. */
+/* Contributions that arrive together need one call, wherever the previous call
+ * stopped. */
 START_TEST(contributions_that_arrive_together_need_one_call)
 {
 	static const size_t stops[] = {0, 1, FRAME_HEADER - 1, FRAME_HEADER, FRAME_HEADER + 1, FRAME_HEADER + 7};
@@ -187,7 +190,8 @@ START_TEST(every_split_of_two_ranks)
 			f = fw_data(&fw, RS_SUM, _i ? RS_FLOAT64 : RS_INT64, 0, 2, 0);
 			fw_contribute(&fw, 0, f);
 			fw_contribute(&fw, 1, f);
-			/* a recvmsg may end after a header; the rest arrives with the next one */
+			/* a recvmsg may end after a header; the rest arrives with the
+			 * next one */
 			for (size_t done = 0; done < a;)
 				done += fw_feed(&fw, 0, a - done);
 			for (size_t done = 0; done < b;)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Many operations on a lane: memory, windows and priorities, acks, arrivals and questions. test_lane.c has the sums. */
+/* Many operations on a lane: memory, windows and priorities, acks, arrivals and
+ * questions. test_lane.c has the sums. */
 #include "proto/operation.h"
 #include "tests/unit/fake_worker.h"
 
@@ -13,8 +14,8 @@ static void ignore(void *ctx, const struct lane_event *ev)
 	(void)ev;
 }
 
-/* A lane allocates no more for all ranks of a job, with their queues and tables, than the announced size. Sanitizers
- * replace malloc, so its count is not available with them. */
+/* A lane allocates no more for all ranks of a job, with their queues and tables, than the
+ * announced size. Sanitizers replace malloc, so its count is not available with them. */
 START_TEST(allocations_are_within_stripe_overhead)
 {
 	struct stripe_params p = {.job = 1,
@@ -110,7 +111,8 @@ START_TEST(slots_are_used_again_within_the_bound)
 }
 END_TEST
 
-/* The same with priorities: operation q has priority q % PRIORITIES, and each rank continues with any of them. */
+/* The same with priorities: operation q has priority q % PRIORITIES, and each rank
+ * continues with any of them. */
 enum { PRIORITIES = 3 };
 
 struct streams {
@@ -315,7 +317,8 @@ START_TEST(a_rank_is_asked_whether_it_lives)
 	ck_assert_uint_eq(fw.event.rank, 1);
 	ck_assert_uint_eq(fw.event.lane, 1);
 	ck_assert_uint_eq(fw.event.question, 7);
-	/* the answer to the first question was on its way when the second one was asked */
+	/* the answer to the first question was on its way when the second one was
+	 * asked */
 	lane_ask(fw.lane, FAKE_JOB, 1, 1, 8);
 	ck_assert_uint_eq(question_for(&fw, 1), 8);
 	lane_ask(fw.lane, FAKE_JOB, 1, 1, 9);

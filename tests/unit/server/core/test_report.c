@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The counters of a lane: bytes, chunks, and the time for which others wait for a rank. */
+/* The counters of a lane: bytes, chunks, and the time for which others wait for a
+ * rank. */
 #include "server/core/report.h"
 #include "tests/unit/fake_worker.h"
 
@@ -24,7 +25,8 @@ static struct lane_report *report(struct fw_world *fw)
 	return r;
 }
 
-/* One chunk of 16 float32: rank r's contribution arrives at[r] ms after the first one, in the order of these times. */
+/* One chunk of 16 float32: rank r's contribution arrives at[r] ms after the first one, in
+ * the order of these times. */
 static void chunk(struct fw_world *fw, uint64_t seq, const unsigned at[3])
 {
 	struct frame f = fw_data(fw, RS_SUM, RS_FLOAT32, seq, 16, 0);

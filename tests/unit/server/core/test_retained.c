@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A lane of a job with failover, after its ranks have agreed on a view: results that only some ranks have, and ranks
- * that leave when they have all results. */
+/* A lane of a job with failover, after its ranks have agreed on a view: results that only
+ * some ranks have, and ranks that leave when they have all results. */
 #include "tests/unit/fake_lane_views.h"
 
-/* The ranks of three that have the result already (bit r), and what happens to the chunk. _i: the bits, and
- * variants. */
+/* The ranks of three that have the result already (bit r), and what happens to the chunk.
+ * _i: the bits, and variants. */
 START_TEST(data_and_have_complete_a_chunk)
 {
 	unsigned have = (unsigned)_i % 8, from = UINT32_MAX;
@@ -55,7 +55,8 @@ START_TEST(data_and_have_complete_a_chunk)
 }
 END_TEST
 
-/* The payload of KEPT is the result, even if a sum would give other bits, so all ranks get the same bits. */
+/* The payload of KEPT is the result, even if a sum would give other bits, so all ranks
+ * get the same bits. */
 START_TEST(a_retained_result_is_not_computed_again)
 {
 	static const float odd[16] = {1.5f, -3, 7.25f};
@@ -82,8 +83,9 @@ START_TEST(a_retained_result_is_not_computed_again)
 }
 END_TEST
 
-/* "RESULTs still come in that order": chunks 0..4, some of which (bit i) are fetched from rank 1; the answers arrive
- * in the same order, and no result is sent before an earlier missing one. */
+/* "RESULTs still come in that order": chunks 0..4, some of which (bit i) are fetched from
+ * rank 1; the answers arrive in the same order, and no result is sent before an earlier
+ * missing one. */
 START_TEST(results_wait_behind_fetched_ones)
 {
 	unsigned asked = (unsigned)_i, out = 0;
@@ -156,7 +158,8 @@ START_TEST(answers_may_overtake_each_other)
 }
 END_TEST
 
-/* Each priority has its own order: an urgent result does not wait for a FETCH of another priority. */
+/* Each priority has its own order: an urgent result does not wait for a FETCH of another
+ * priority. */
 START_TEST(priorities_do_not_wait_for_each_others_answers)
 {
 	struct fw_world fw;
@@ -178,7 +181,8 @@ START_TEST(priorities_do_not_wait_for_each_others_answers)
 }
 END_TEST
 
-/* A view that changes during a FETCH: the answer is no longer waited for, and another rank may be asked. */
+/* A view that changes during a FETCH: the answer is no longer waited for, and another
+ * rank may be asked. */
 START_TEST(a_fetch_ends_with_its_view)
 {
 	struct control_view v;
@@ -276,7 +280,8 @@ START_TEST(wrong_kept_frames)
 }
 END_TEST
 
-/* A HAVE is a contribution without bytes: it has its place in the sequence, and must agree with the others. */
+/* A HAVE is a contribution without bytes: it has its place in the sequence, and must
+ * agree with the others. */
 static const struct {
 	const char *what, *says;
 	int code;
@@ -319,8 +324,9 @@ static void say_done(struct fw_world *fw, unsigned rank, unsigned type, uint64_t
 	fw_feed_all(fw, SIZE_MAX);
 }
 
-/* "A worker that has all results says SETTLE and waits until a frame's ack says that all ranks have them. A reducer
- * asks the others with a PING that has count 1." _i: at the same time a rank is asked whether it lives. */
+/* "A worker that has all results says SETTLE and waits until a frame's ack says that all
+ * ranks have them. A reducer asks the others with a PING that has count 1." _i: at the
+ * same time a rank is asked whether it lives. */
 START_TEST(settle_waits_for_all_ranks)
 {
 	struct fw_world fw;
@@ -352,8 +358,9 @@ START_TEST(settle_waits_for_all_ranks)
 }
 END_TEST
 
-/* "When one has left, a chunk of an operation below its GOODBYE's ack needs no entry of it." _i: whether ranks leave
- * before (bit 0) or after (bit 1) the others have sent DATA or HAVE. */
+/* "When one has left, a chunk of an operation below its GOODBYE's ack needs no entry of
+ * it." _i: whether ranks leave before (bit 0) or after (bit 1) the others have sent DATA
+ * or HAVE. */
 START_TEST(a_departed_rank_is_not_expected)
 {
 	const struct control_view later = lv_of(0, 1, 1);
@@ -390,7 +397,8 @@ START_TEST(a_departed_rank_is_not_expected)
 }
 END_TEST
 
-/* A rank that has left cannot have a result it did not report, and without it nothing new can be summed. */
+/* A rank that has left cannot have a result it did not report, and without it nothing new
+ * can be summed. */
 static const struct {
 	uint64_t ack;
 	bool have;
@@ -414,7 +422,8 @@ START_TEST(no_new_operation_after_a_departure)
 }
 END_TEST
 
-/* A chunk that some ranks lack and that is not below its ack may be needed: then leaving counts as an error. */
+/* A chunk that some ranks lack and that is not below its ack may be needed: then leaving
+ * counts as an error. */
 START_TEST(departure_with_pending_chunks)
 {
 	struct fw_world fw;
@@ -434,7 +443,8 @@ START_TEST(departure_with_pending_chunks)
 }
 END_TEST
 
-/* A rank leaves although a result was fetched from it: another rank that has it is asked, if there is one. */
+/* A rank leaves although a result was fetched from it: another rank that has it is asked,
+ * if there is one. */
 START_TEST(departure_without_kept)
 {
 	struct fw_world fw;

@@ -75,8 +75,8 @@ START_TEST(ranks_that_disagree_are_both_named)
 }
 END_TEST
 
-/* Two operations with different priorities on two ranks: each rank sends the other one first, and neither waits
- * forever. _i: the first rank. */
+/* Two operations with different priorities on two ranks: each rank sends the other one
+ * first, and neither waits forever. _i: the first rank. */
 START_TEST(ranks_that_disagree_about_a_priority_are_both_named)
 {
 	struct fw_world fw;
@@ -483,7 +483,8 @@ START_TEST(the_stripe_ends_in_the_middle_of_payloads)
 		fw_feed(&fw, r, 64);
 		fw_feed(&fw, r, 99);
 	}
-	/* also between target and received, if an event of another session ended the stripe */
+	/* also between target and received, if an event of another session ended the
+	 * stripe */
 	ck_assert_uint_gt(session_recv_target(fw.w[0].session, iov), 0);
 	fw_abort(&fw, RS_ECLOSED, "generation 6 of job x has replaced generation 5");
 	session_received(fw.w[0].session, 1, fw.now_ms);

@@ -6,7 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Rank 0 reads nothing for a long time: the others get as far as the window allows, and nothing is lost. */
+/* Rank 0 reads nothing for a long time: the others get as far as the window allows, and
+ * nothing is lost. */
 START_TEST(a_slow_reader_keeps_memory_bounded)
 {
 	static const unsigned windows[] = {1, 2, 16};
@@ -52,7 +53,8 @@ START_TEST(a_slow_reader_keeps_memory_bounded)
 }
 END_TEST
 
-/* _i: bytes of the results that the socket took before the job ended. ABORT must come at the end of a frame. */
+/* _i: bytes of the results that the socket took before the job ended. ABORT must come at
+ * the end of a frame. */
 START_TEST(abort_waits_for_a_partly_sent_result)
 {
 	struct fw_world fw;
@@ -82,7 +84,8 @@ START_TEST(abort_waits_for_a_partly_sent_result)
 }
 END_TEST
 
-/* Operations 0 to 2 of priority 0 wait to be read by rank 0; then operation 3 of priority 1 completes. */
+/* Operations 0 to 2 of priority 0 wait to be read by rank 0; then operation 3 of priority
+ * 1 completes. */
 static struct frame queue_urgent_behind(struct fw_world *fw, size_t taken)
 {
 	struct frame f;
@@ -102,7 +105,8 @@ static struct frame queue_urgent_behind(struct fw_world *fw, size_t taken)
 	return f;
 }
 
-/* _i: bytes that the socket took before. Results of 128 bytes are overtaken unless they have been sent in part. */
+/* _i: bytes that the socket took before. Results of 128 bytes are overtaken unless they
+ * have been sent in part. */
 START_TEST(urgent_results_go_first)
 {
 	unsigned before = ((unsigned)_i + 127) / 128;
@@ -123,7 +127,8 @@ START_TEST(urgent_results_go_first)
 }
 END_TEST
 
-/* The same at the end of the job: a partly sent result is completed, whatever its priority. */
+/* The same at the end of the job: a partly sent result is completed, whatever its
+ * priority. */
 START_TEST(abort_drops_results_of_every_priority)
 {
 	struct fw_world fw;
@@ -141,7 +146,8 @@ START_TEST(abort_drops_results_of_every_priority)
 }
 END_TEST
 
-/* A driver may learn later how much was sent. An urgent result that was added meanwhile does not count. */
+/* A driver may learn later how much was sent. An urgent result that was added meanwhile
+ * does not count. */
 START_TEST(only_offered_results_count_as_sent)
 {
 	struct iovec iov[SESSION_IOV];
@@ -258,7 +264,8 @@ static struct rs_err reason_for(struct fw_world *fw, unsigned rank)
 	return why;
 }
 
-/* The others wait for a rank that was heard before, and has sent nothing large. _i: 1 nobody waits for it. */
+/* The others wait for a rank that was heard before, and has sent nothing large. _i: 1
+ * nobody waits for it. */
 START_TEST(a_worker_whose_large_messages_do_not_come)
 {
 	struct fw_world fw;
@@ -283,8 +290,8 @@ START_TEST(a_worker_whose_large_messages_do_not_come)
 }
 END_TEST
 
-/* A silent worker is lost after detect_ms, whatever its value, and reads why; _i: 0 before START, 1 after it, 2 within
- * a contribution. */
+/* A silent worker is lost after detect_ms, whatever its value, and reads why; _i: 0
+ * before START, 1 after it, 2 within a contribution. */
 START_TEST(a_silent_worker_is_lost)
 {
 	static const uint32_t detects[] = {200, 400, 1000, 10000};
@@ -382,8 +389,8 @@ START_TEST(lingering_has_a_time_limit)
 }
 END_TEST
 
-/* The registry sends START while a session ends: 0 lost but not closed yet, 1 closed, 2 draining after an error, 3
- * closed with all others of the stripe. */
+/* The registry sends START while a session ends: 0 lost but not closed yet, 1 closed, 2
+ * draining after an error, 3 closed with all others of the stripe. */
 START_TEST(start_finds_a_closed_session)
 {
 	struct fw_world fw;
@@ -419,8 +426,9 @@ static void send_probe(struct fw_world *fw, uint32_t bytes)
 	fw_send(fw, 0, (struct frame){.type = FRAME_PROBE, .payload_len = bytes}, zeros);
 }
 
-/* A chunk comes and goes back in pieces; control frames that are due meanwhile go before or behind it. The path counts
- * as proven when the worker says that the answer has arrived, and again until START. */
+/* A chunk comes and goes back in pieces; control frames that are due meanwhile go before
+ * or behind it. The path counts as proven when the worker says that the answer has
+ * arrived, and again until START. */
 START_TEST(a_probe_goes_there_and_back)
 {
 	struct fw_world fw;
@@ -460,8 +468,8 @@ START_TEST(a_probe_goes_there_and_back)
 }
 END_TEST
 
-/* What is no PROBE, or comes at another time, ends the connection. 0: no byte; 1, 2: other lengths than a chunk's; 3:
- * the news of an answer that was not sent; 4: twice. */
+/* What is no PROBE, or comes at another time, ends the connection. 0: no byte; 1, 2:
+ * other lengths than a chunk's; 3: the news of an answer that was not sent; 4: twice. */
 START_TEST(a_wrong_probe_is_a_breach)
 {
 	static const uint32_t bytes[] = {0, 63, 65, 64, 64};

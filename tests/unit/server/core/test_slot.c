@@ -90,7 +90,8 @@ START_TEST(inputs_of_the_accumulators_type_are_direct)
 }
 END_TEST
 
-/* Three ranks in turn: each adds where another rank has been already, and stores beyond. _i: the dtype. */
+/* Three ranks in turn: each adds where another rank has been already, and stores beyond.
+ * _i: the dtype. */
 START_TEST(parts_are_added_up_to_filled_and_stored_beyond)
 {
 	for (unsigned op = 0; op < RS_OP_NR; op++)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Ranks that wait get LATE after a second and then once a second. Late ranks, and ranks that do not read, get none. */
+/* Ranks that wait get LATE after a second and then once a second. Late ranks, and ranks
+ * that do not read, get none. */
 #include "tests/unit/fake_worker.h"
 
 #include <stdlib.h>
@@ -102,7 +103,8 @@ START_TEST(waiting_ranks_get_the_late_ranks)
 END_TEST
 
 /* A slow rank that makes progress is not late. */
-/* Ranks that have no chunk in common are at different operations. _i: the rank that is ahead; 2: and is last to send.
+/* Ranks that have no chunk in common are at different operations. _i: the rank that is
+ * ahead; 2: and is last to send.
  */
 START_TEST(ranks_at_different_operations_are_both_named)
 {
@@ -243,7 +245,8 @@ START_TEST(many_late_ranks_are_counted)
 }
 END_TEST
 
-/* A rank that does not read has at most one LATE queued, and ABORT still fits behind it. */
+/* A rank that does not read has at most one LATE queued, and ABORT still fits behind
+ * it. */
 START_TEST(a_rank_that_does_not_read_gets_one_late)
 {
 	struct fw_world fw;

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A lane while reducers are lost and return, by the rules of proto/README.md, "Failover". The simulator tests all
- * rules together. */
+/* A lane while reducers are lost and return, by the rules of proto/README.md, "Failover".
+ * The simulator tests all rules together. */
 #include "server/core/report.h"
 #include "tests/unit/fake_lane_views.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* "A reducer merges what its ranks say and sends VIEW to all that have not said as much." */
+/* "A reducer merges what its ranks say and sends VIEW to all that have not said as
+ * much." */
 START_TEST(a_new_view_goes_to_all_other_ranks)
 {
 	struct fw_world fw;
@@ -20,7 +21,8 @@ START_TEST(a_new_view_goes_to_all_other_ranks)
 	/* nothing new: no VIEW is sent */
 	lv_send(&fw, 0, lv_of(0, 1, 0));
 	fw_expect_nothing(&fw, 2);
-	/* other news, without the first: rank 2 gets what it lacks, the others what it sent */
+	/* other news, without the first: rank 2 gets what it lacks, the others what it
+	 * sent */
 	lv_send(&fw, 2, lv_of(0, 0, 1));
 	for (unsigned r = 0; r < 3; r++) {
 		lv_expect(&fw, r, FRAME_VIEW, lv_of(0, 1, 1));
@@ -99,7 +101,8 @@ static const struct {
     {{{1, 9}, {9, 1}, {5, 5}}, {9, 9}},
 };
 
-/* "When all ranks have said the same view on a lane, (it) answers RESUME with the largest start of all ranks." */
+/* "When all ranks have said the same view on a lane, (it) answers RESUME with the largest
+ * start of all ranks." */
 START_TEST(all_ranks_resume_at_the_largest_start)
 {
 	static const unsigned orders[3][3] = {{0, 1, 2}, {2, 0, 1}, {1, 2, 0}};
@@ -150,7 +153,8 @@ START_TEST(start_says_what_the_job_uses)
 }
 END_TEST
 
-/* RESUME has the features that all ranks have said; those of a view before do not count. */
+/* RESUME has the features that all ranks have said; those of a view before do not
+ * count. */
 START_TEST(resume_has_what_all_ranks_use)
 {
 	struct control_view first = lv_of(0, 1, 0), second = lv_of(0, 1, 1);
@@ -192,7 +196,8 @@ START_TEST(no_rank_resumes_before_all_agree)
 }
 END_TEST
 
-/* A RESUME that waits behind other frames is for the view of the time when it was queued. */
+/* A RESUME that waits behind other frames is for the view of the time when it was
+ * queued. */
 START_TEST(a_rank_with_a_newer_view_is_not_resumed)
 {
 	struct control_view first = lv_of(0, 1, 0), second = lv_of(1, 1, 0);
@@ -268,8 +273,8 @@ START_TEST(paused_ranks_get_no_result)
 }
 END_TEST
 
-/* A queued result is not sent after its rank's VIEW, but one that has been sent in part is completed, and no rank
- * resumes before that. _i: bytes that have been sent. */
+/* A queued result is not sent after its rank's VIEW, but one that has been sent in part
+ * is completed, and no rank resumes before that. _i: bytes that have been sent. */
 START_TEST(a_partly_sent_result_is_completed)
 {
 	struct fw_world fw;
@@ -316,7 +321,8 @@ START_TEST(contributions_of_the_previous_view_do_not_count)
 	ck_assert_uint_eq(fw_slots_alive(&fw), 4);
 	lv_agree(&fw, lv_of(0, 1, 0));
 	ck_assert_uint_eq(fw_slots_alive(&fw), 0);
-	/* it is empty again; an earlier operation may arrive, since its chunk was on a lost reducer */
+	/* it is empty again; an earlier operation may arrive, since its chunk was on a
+	 * lost reducer */
 	for (unsigned r = 0; r < 3; r++)
 		for (f.of.seq = 4; f.of.seq < 8; f.of.seq++)
 			fw_contribute(&fw, r, f);
@@ -329,7 +335,8 @@ START_TEST(contributions_of_the_previous_view_do_not_count)
 }
 END_TEST
 
-/* Between VIEW and RESUME no chunk is sent. If one is sent, the ranks lose this reducer, and the job continues. */
+/* Between VIEW and RESUME no chunk is sent. If one is sent, the ranks lose this reducer,
+ * and the job continues. */
 START_TEST(no_chunk_comes_between_view_and_resume)
 {
 	struct fw_world fw;
@@ -398,7 +405,8 @@ START_TEST(a_lost_rank_ends_the_job_on_this_reducer_only)
 }
 END_TEST
 
-/* A returned reducer: a rank that attaches after another one's VIEW gets that view, and RESUME follows START. */
+/* A returned reducer: a rank that attaches after another one's VIEW gets that view, and
+ * RESUME follows START. */
 START_TEST(views_from_before_the_start)
 {
 	struct fw_world fw;

@@ -199,7 +199,8 @@ START_TEST(a_hello_that_disagrees_is_refused)
 			continue;
 		}
 		fr_refused(&w, &h, RS_EMISMATCH, _i, "rank 1 of job train calls this reducer r1, rank 0 calls it r0");
-		/* its own earlier attempt, which it gave up, may end here later than there */
+		/* its own earlier attempt, which it gave up, may end here later than
+		 * there */
 		fr_refused(&w, &first, RS_EREFUSED, true,
 			   "lane 0 of rank 0 of job train is still attached from an earlier attempt");
 		fr_close(&w);
@@ -207,7 +208,8 @@ START_TEST(a_hello_that_disagrees_is_refused)
 }
 END_TEST
 
-/* All ranks hear of it: those that wait, those that come while these leave, and those that come a little later. */
+/* All ranks hear of it: those that wait, those that come while these leave, and those
+ * that come a little later. */
 START_TEST(ranks_with_other_world_sizes_end_the_job)
 {
 	static const char says[] = "rank 1 says the world size of job train is 3, rank 0 says 2";
@@ -244,7 +246,8 @@ START_TEST(ranks_with_other_world_sizes_end_the_job)
 }
 END_TEST
 
-/* Two trainings of one name: the rank of the second is refused at once. _i: while the first gathers, while it runs. */
+/* Two trainings of one name: the rank of the second is refused at once. _i: while the
+ * first gathers, while it runs. */
 START_TEST(a_rank_of_another_run_is_refused)
 {
 	struct fr_world w;
@@ -276,7 +279,8 @@ START_TEST(a_rank_of_another_run_is_refused)
 		   "rank 1 (pid 7 on c) has no run, rank 0 (process 0 on b) has run slurm:1");
 	h.generation--;
 	fr_refused(&w, &h, RS_EMISMATCH, false, "two trainings use the job name train");
-	/* a newer generation of another run does not end this one; but a restart may have changed the run */
+	/* a newer generation of another run does not end this one; but a restart may have
+	 * changed the run */
 	h.generation += 2;
 	fr_refused(&w, &h, RS_EMISMATCH, false, "two trainings use the job name train");
 	strcpy(h.run, "slurm:2");
@@ -288,7 +292,8 @@ START_TEST(a_rank_of_another_run_is_refused)
 }
 END_TEST
 
-/* A job that runs on other reducers returns to this one, where another training of its name gathers. */
+/* A job that runs on other reducers returns to this one, where another training of its
+ * name gathers. */
 START_TEST(a_gathering_yields_to_a_job_that_returns)
 {
 	struct fr_world w;
@@ -329,7 +334,8 @@ START_TEST(a_name_with_other_characters_is_refused)
 }
 END_TEST
 
-/* A rank that returns before the others have left must not join the old run: it would never get START. */
+/* A rank that returns before the others have left must not join the old run: it would
+ * never get START. */
 START_TEST(a_running_job_admits_no_worker)
 {
 	struct fr_world w;
@@ -351,7 +357,8 @@ START_TEST(a_running_job_admits_no_worker)
 }
 END_TEST
 
-/* Somebody starts one process with the name of a job that runs, and nothing says that it is the same training. */
+/* Somebody starts one process with the name of a job that runs, and nothing says that it
+ * is the same training. */
 START_TEST(a_single_process_without_a_run_ends_no_job)
 {
 	static const char says[] =
@@ -496,7 +503,8 @@ START_TEST(waiting_names_missing_ranks)
 	for (unsigned i = 0; i < CONTROL_MISSING; i++)
 		ck_assert_uint_eq(got.missing[i], i + 1);
 	ck_assert_str_eq(got.refused, "");
-	/* a refused rank is reported at once, further ones with the next tick; one that may retry is not */
+	/* a refused rank is reported at once, further ones with the next tick; one that
+	 * may retry is not */
 	h.window = 5;
 	for (unsigned i = 0; i < 2; i++) {
 		fr_refused(&w, &h, RS_EMISMATCH, false, "ranks 2 and 0 of job train are configured differently: ");
@@ -579,7 +587,8 @@ START_TEST(deterministic_jobs_count_every_ranks_stash)
 	fr_admit(&w, &h);
 	ck_assert_uint_eq(w.allocated, 2 * 5 * FR_JOB_BYTES);
 	fr_close(&w);
-	/* the largest request, more than 2^54 bytes of slots, is refused and does not overflow */
+	/* the largest request, more than 2^54 bytes of slots, is refused and does not
+	 * overflow */
 	fr_open(&w, 1, RS_WORLD_MAX, UINT64_C(1) << 40);
 	h.world_size = RS_WORLD_MAX;
 	h.chunk_bytes = RS_CHUNK_MAX;

@@ -17,7 +17,8 @@ static struct control_hello contender(unsigned lane)
 	return h;
 }
 
-/* A rank answers the question of the last REGISTRY_ASK, or one that was `before` ones earlier. */
+/* A rank answers the question of the last REGISTRY_ASK, or one that was `before` ones
+ * earlier. */
 static void answer(struct fr_world *w, uint64_t job, unsigned rank, unsigned before)
 {
 	registry_lane_event(
@@ -62,7 +63,8 @@ START_TEST(a_place_is_refused_for_good_if_its_rank_lives)
 	h.incarnation = 6;
 	fr_refused(&w, &h, RS_EREFUSED, true, taken);
 	ck_assert_uint_eq(w.n[REGISTRY_ASK], 2);
-	/* its answer to the first question may have been on its way when this process came */
+	/* its answer to the first question may have been on its way when this process
+	 * came */
 	answer(&w, id, 1, 1);
 	fr_refused(&w, &h, RS_EREFUSED, true, taken);
 	/* an answer to a later question is also one to this */
@@ -96,7 +98,8 @@ START_TEST(a_process_replaces_one_that_has_died)
 }
 END_TEST
 
-/* What the connections of a rank announce, in the order of (rank, lane), and what the job uses then. */
+/* What the connections of a rank announce, in the order of (rank, lane), and what the job
+ * uses then. */
 static const struct {
 	uint64_t announced[4], uses;
 } features[] = {
@@ -126,7 +129,8 @@ START_TEST(a_job_uses_what_all_ranks_and_the_reducer_have)
 }
 END_TEST
 
-/* The evidence of rank 0, and that of rank 1; what the sentence says, NULL: they are one training. */
+/* The evidence of rank 0, and that of rank 1; what the sentence says, NULL: they are one
+ * training. */
 static const struct {
 	const char *first, *second, *says;
 } evidence[] = {
@@ -170,7 +174,8 @@ START_TEST(ranks_with_different_evidence_never_meet)
 }
 END_TEST
 
-/* A gathering whose evidence is that of another training yields to a job that runs and returns. */
+/* A gathering whose evidence is that of another training yields to a job that runs and
+ * returns. */
 START_TEST(a_gathering_with_other_evidence_yields)
 {
 	struct fr_world w;
@@ -187,7 +192,8 @@ START_TEST(a_gathering_with_other_evidence_yields)
 }
 END_TEST
 
-/* The runs of the two jobs in which rank 0 and another rank wait, the other rank, and whether the reducer says so. */
+/* The runs of the two jobs in which rank 0 and another rank wait, the other rank, and
+ * whether the reducer says so. */
 static const struct {
 	const char *first, *second;
 	unsigned rank;

@@ -5,7 +5,8 @@
 #include <check.h>
 #include <string.h>
 
-/* A job with failover has other reducers: a rank lost here is lost to this reducer only. */
+/* A job with failover has other reducers: a rank lost here is lost to this reducer
+ * only. */
 static struct control_hello retaining(unsigned rank, unsigned lane, bool rejoin)
 {
 	struct control_hello h = fr_hello(rank, lane);
@@ -45,8 +46,9 @@ START_TEST(all_ranks_fail_over_or_none)
 }
 END_TEST
 
-/* Rejoining ranks join only with rejoining ranks. Both refusals may be temporary: a starting rank finds the remains
- * of an earlier run, and a rejoining one is ahead of the others. */
+/* Rejoining ranks join only with rejoining ranks. Both refusals may be temporary: a
+ * starting rank finds the remains of an earlier run, and a rejoining one is ahead of the
+ * others. */
 START_TEST(rejoining_ranks_join_only_rejoining_ranks)
 {
 	struct fr_world w;
@@ -63,8 +65,8 @@ START_TEST(rejoining_ranks_join_only_rejoining_ranks)
 }
 END_TEST
 
-/* The lane learns that ranks are lost to this reducer only, and the job can return after the last session of its
- * first run has closed. */
+/* The lane learns that ranks are lost to this reducer only, and the job can return after
+ * the last session of its first run has closed. */
 START_TEST(a_job_returns_to_a_reducer)
 {
 	struct fr_world w;
@@ -90,8 +92,8 @@ START_TEST(a_job_returns_to_a_reducer)
 }
 END_TEST
 
-/* What the ranks announce when they bring the reducer back, and how many of their lanes must show that large messages
- * pass. 2 is the feature `probe`. */
+/* What the ranks announce when they bring the reducer back, and how many of their lanes
+ * must show that large messages pass. 2 is the feature `probe`. */
 static const struct {
 	uint64_t ranks[2];
 	unsigned proofs;
@@ -131,7 +133,8 @@ START_TEST(start_waits_until_large_messages_pass)
 }
 END_TEST
 
-/* A lane that closes before it has shown that must show it again. Ranks that start a job need not show it. */
+/* A lane that closes before it has shown that must show it again. Ranks that start a job
+ * need not show it. */
 START_TEST(a_lane_that_closes_proves_nothing)
 {
 	struct fr_world w;
@@ -158,8 +161,8 @@ START_TEST(a_lane_that_closes_proves_nothing)
 }
 END_TEST
 
-/* For an error of this reducer alone, the worker gets a code that shows that others may not have it; with and
- * without retain. */
+/* For an error of this reducer alone, the worker gets a code that shows that others may
+ * not have it; with and without retain. */
 START_TEST(errors_of_one_reducer_have_the_code_cut)
 {
 	struct fr_world w;
@@ -182,7 +185,8 @@ START_TEST(errors_of_one_reducer_have_the_code_cut)
 }
 END_TEST
 
-/* DRAIN is sent to running jobs that can continue on other reducers, and again once a second. */
+/* DRAIN is sent to running jobs that can continue on other reducers, and again once a
+ * second. */
 START_TEST(a_drain_is_sent_to_jobs_with_failover)
 {
 	struct fr_world w;

@@ -7,7 +7,8 @@
 
 enum { WAIT_MS = 400, NAMES = 26 };
 
-/* Connections are called a, b, c. A step happens at a time: '+' adds one, '!' lets it leave, '-' removes it. */
+/* Connections are called a, b, c. A step happens at a time: '+' adds one, '!' lets it
+ * leave, '-' removes it. */
 struct step {
 	uint64_t at_ms;
 	char what, who;

@@ -218,7 +218,8 @@ START_TEST(a_proof_is_answered_with_a_proof)
 }
 END_TEST
 
-/* A HELLO for no world is answered and not admitted, after the same proofs as any other. */
+/* A HELLO for no world is answered and not admitted, after the same proofs as any
+ * other. */
 START_TEST(a_question_joins_nothing)
 {
 	uint8_t hello[HANDSHAKE_FRAME_MAX], proof[HANDSHAKE_FRAME_MAX], payload[FRAME_CONTROL_MAX];

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A worker's exchange and a reducer's handshake, or an impostor in place of the reducer. */
+/* A worker's exchange and a reducer's handshake, or an impostor in place of the
+ * reducer. */
 #include "config/config.h"
 #include "tests/unit/fake_guard.h"
 
@@ -296,7 +297,8 @@ START_TEST(a_nonce_is_new_for_each_connection_and_a_secret_is_read_for_each)
 		ck_assert_int_eq(pump(&p), HANDSHAKE_ADMIT);
 		if (i)
 			break;
-		/* the connection breaks before WELCOME, and both sides have another secret then */
+		/* the connection breaks before WELCOME, and both sides have another
+		 * secret then */
 		exchange_disconnected(p.x, 0, "it broke", RS_LOSS_OTHER, 1003);
 		handshake_close(&p.h);
 		handshake_init(&p.h, &p.reducer.policy);

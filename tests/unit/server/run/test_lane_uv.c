@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* run: tsan */
-/* A lane's thread without memory: two jobs of two ranks each connect, start, one of them is aborted, and all ranks
- * leave. This is repeated; each time the next allocation fails, once alone and once with all later ones. No job waits
- * forever: each connection that the lane took is reported as closed, each rank gets START or an error, and the failure
- * of a running job is reported. The linker replaces the C library's functions by those of fake_memory.c. */
+/* A lane's thread without memory: two jobs of two ranks each connect, start, one of them
+ * is aborted, and all ranks leave. This is repeated; each time the next allocation fails,
+ * once alone and once with all later ones. No job waits forever: each connection that the
+ * lane took is reported as closed, each rank gets START or an error, and the failure of a
+ * running job is reported. The linker replaces the C library's functions by those of
+ * fake_memory.c. */
 #include "common/kernels/kernels.h"
 #include "server/run/lane_uv.h"
 #include "tests/unit/fake_memory.h"
@@ -130,7 +132,8 @@ static void connect_rank(struct world *w, unsigned job, unsigned rank)
 	w->attached++;
 }
 
-/* Reads n bytes of a rank, and meanwhile the lane's mail. False: the connection was closed. */
+/* Reads n bytes of a rank, and meanwhile the lane's mail. False: the connection was
+ * closed. */
 static bool read_all(struct world *w, int fd, char *to, size_t n)
 {
 	struct pollfd p = {.fd = fd, .events = POLLIN};
@@ -153,8 +156,8 @@ static bool read_all(struct world *w, int fd, char *to, size_t n)
 	return true;
 }
 
-/* Reads frames of a rank until one of this type or the end of its job. Returns the type of the last frame, 0 if the
- * connection was closed; why gets the payload of an ABORT. */
+/* Reads frames of a rank until one of this type or the end of its job. Returns the type
+ * of the last frame, 0 if the connection was closed; why gets the payload of an ABORT. */
 static unsigned read_until(struct world *w, int fd, unsigned type, char why[FRAME_CONTROL_MAX + 1])
 {
 	uint8_t head[FRAME_HEADER];
@@ -246,7 +249,8 @@ const char *__wrap_lane_check(const struct lane *l)
 	return broken ? "a test has broken it" : NULL;
 }
 
-/* Runs a lane's thread in a process of its own until that dies, or for some turns. Returns its status. */
+/* Runs a lane's thread in a process of its own until that dies, or for some turns.
+ * Returns its status. */
 static int run_lane(bool paranoid)
 {
 	struct rs_log log = {.level = RS_LOG_ERROR, .fd = -1};

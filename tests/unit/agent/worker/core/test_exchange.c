@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The life of an exchange: joining, heartbeats, time limits of operations. test_exchange_end.c tests how it ends,
- * test_link.c the chunks. */
+/* The life of an exchange: joining, heartbeats, time limits of operations.
+ * test_exchange_end.c tests how it ends, test_link.c the chunks. */
 #include "common/dtype.h"
 #include "tests/unit/fake_reducer.h"
 
@@ -64,7 +64,8 @@ START_TEST(operations_wait_for_start)
 }
 END_TEST
 
-/* The start order does not matter: attempts follow after 50, 100, 200, ... 1000, 1000 ms. */
+/* The start order does not matter: attempts follow after 50, 100, 200, ... 1000, 1000
+ * ms. */
 START_TEST(connecting_is_repeated_until_the_reducer_listens)
 {
 	static const uint32_t waits[] = {50, 100, 200, 400, 800, 1000, 1000};
@@ -228,7 +229,8 @@ START_TEST(heartbeats)
 }
 END_TEST
 
-/* A reducer with a detection time of 3 ms gets heartbeats at the usual maximal rate, not at every turn of the loop. */
+/* A reducer with a detection time of 3 ms gets heartbeats at the usual maximal rate, not
+ * at every turn of the loop. */
 START_TEST(a_tiny_detection_time_sends_few_heartbeats)
 {
 	uint8_t payload[FRAME_CONTROL_MAX];
@@ -251,7 +253,8 @@ START_TEST(a_tiny_detection_time_sends_few_heartbeats)
 }
 END_TEST
 
-/* A process that was stopped for a minute must not report its peers as lost: it has not read their bytes yet. */
+/* A process that was stopped for a minute must not report its peers as lost: it has not
+ * read their bytes yet. */
 START_TEST(time_in_which_the_worker_stood_still_is_not_silence)
 {
 	struct reducers f;

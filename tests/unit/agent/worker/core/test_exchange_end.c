@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How an exchange ends: by the caller, by a peer, by a reducer's failure or invalid frames. */
+/* How an exchange ends: by the caller, by a peer, by a reducer's failure or invalid
+ * frames. */
 #include "tests/unit/fake_reducer.h"
 
 #include <check.h>
@@ -151,7 +152,8 @@ START_TEST(the_owner_aborts_the_exchange)
 }
 END_TEST
 
-/* The memory of a frame in progress is in use until the frame is sent, or for a second. */
+/* The memory of a frame in progress is in use until the frame is sent, or for a
+ * second. */
 START_TEST(abort_waits_a_second_for_a_frame_in_progress)
 {
 	struct iovec iov[8];
@@ -292,8 +294,8 @@ START_TEST(operations_time_out)
 }
 END_TEST
 
-/* Reducers send LATE with the ranks they wait for. An old one, or one for another operation, is not used as the
- * reason. */
+/* Reducers send LATE with the ranks they wait for. An old one, or one for another
+ * operation, is not used as the reason. */
 START_TEST(late_ranks_are_named)
 {
 	static const struct {
@@ -365,7 +367,8 @@ START_TEST(a_very_late_operation_is_warned_of_once)
 }
 END_TEST
 
-/* As long as input is missing, the caller checks the time limit: only it can name the local rank that is late. */
+/* As long as input is missing, the caller checks the time limit: only it can name the
+ * local rank that is late. */
 START_TEST(an_operation_without_all_input_does_not_time_out)
 {
 	struct reducers f;

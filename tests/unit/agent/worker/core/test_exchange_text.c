@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Sentences about a reducer that is silent: only small messages pass, or there is no sign of that. */
+/* Sentences about a reducer that is silent: only small messages pass, or there is no sign
+ * of that. */
 #include "tests/unit/fake_reducer.h"
 
 #include <check.h>
@@ -30,7 +31,8 @@ static void start(struct reducers *f, struct reducers_op *o, const char *yaml, u
 	reducers_pump(f);
 }
 
-/* The only reducer is silent. It may hear this rank, and then tells the others why it leaves. */
+/* The only reducer is silent. It may hear this rank, and then tells the others why it
+ * leaves. */
 START_TEST(a_silent_reducer_that_answers_only_small_messages)
 {
 	struct reducers f;
@@ -66,9 +68,9 @@ START_TEST(a_silent_reducer_that_has_answered_large_messages)
 }
 END_TEST
 
-/* The only reducer has lost this rank, which lives. _i: 0 the path is to blame; 1 and 5 this process was stopped, and
- * reads that before or after its next tick; 2 no large message was sent; 3 the reducer gives another reason; 4 it has
- * lost another rank. */
+/* The only reducer has lost this rank, which lives. _i: 0 the path is to blame; 1 and 5
+ * this process was stopped, and reads that before or after its next tick; 2 no large
+ * message was sent; 3 the reducer gives another reason; 4 it has lost another rank. */
 START_TEST(a_reducer_says_that_this_rank_was_lost)
 {
 	static const char broken[] = "rank 0 (pid 7 on here) was lost: connection reset by peer";
@@ -147,7 +149,8 @@ START_TEST(the_other_ranks_read_what_this_rank_knows)
 }
 END_TEST
 
-/* After a return a rank first says which results it has: small frames, which are one large message. */
+/* After a return a rank first says which results it has: small frames, which are one
+ * large message. */
 START_TEST(a_reducer_that_returns_and_does_not_get_what_this_rank_has)
 {
 	static const char many[] =
@@ -179,8 +182,8 @@ START_TEST(a_reducer_that_returns_and_does_not_get_what_this_rank_has)
 }
 END_TEST
 
-/* _i: 0 all connections are reset after a long silence; 1 the silence was short; 2 only one was silent; 3 one is
- * closed; 4 not at the same time. */
+/* _i: 0 all connections are reset after a long silence; 1 the silence was short; 2 only
+ * one was silent; 3 one is closed; 4 not at the same time. */
 START_TEST(a_nat_forgets_all_connections)
 {
 	static const char slow[] =

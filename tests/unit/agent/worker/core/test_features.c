@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which features a job uses and which start it belongs to, by the rules of proto/README.md, "Features". */
+/* Which features a job uses and which start it belongs to, by the rules of
+ * proto/README.md, "Features". */
 #include "proto/features.h"
 #include "tests/unit/fake_views.h"
 
@@ -49,7 +50,8 @@ static void open_offering(struct reducers *f, uint64_t offers)
 	open_with(f, views_three, offers);
 }
 
-/* The sets of START on the links of reducers 0, 1, 2, of which 0 has two; what the rank offers; what the job uses. */
+/* The sets of START on the links of reducers 0, 1, 2, of which 0 has two; what the rank
+ * offers; what the job uses. */
 static const struct {
 	uint64_t starts[VIEWS_LINKS], offers, uses;
 } agreements[] = {
@@ -104,7 +106,8 @@ START_TEST(a_start_that_was_not_announced_is_a_breach)
 }
 END_TEST
 
-/* A rank that loses a reducer before it begins uses what the ranks use that had begun with it. */
+/* A rank that loses a reducer before it begins uses what the ranks use that had begun
+ * with it. */
 START_TEST(resume_says_what_others_use)
 {
 	struct reducers f;
@@ -172,7 +175,8 @@ START_TEST(a_reducer_without_what_the_job_uses_cannot_return)
 }
 END_TEST
 
-/* A rank of a job that uses `probe` has lost reducer 1, and reads WELCOME of one that has these features. */
+/* A rank of a job that uses `probe` has lost reducer 1, and reads WELCOME of one that has
+ * these features. */
 static void open_return(struct reducers *f, uint64_t has)
 {
 	char yaml[400], *chunk;
@@ -200,7 +204,8 @@ static void say_probe(struct reducers *f, uint32_t bytes)
 	reducers_pump(f);
 }
 
-/* A chunk goes to a reducer that returns, and comes back; then the rank says so. One that cannot answer is not asked.
+/* A chunk goes to a reducer that returns, and comes back; then the rank says so. One that
+ * cannot answer is not asked.
  */
 START_TEST(a_reducer_returns_when_a_chunk_has_passed)
 {
@@ -222,7 +227,8 @@ START_TEST(a_reducer_returns_when_a_chunk_has_passed)
 }
 END_TEST
 
-/* 0: START before the answer; 1, 2: an answer of another length; 3: one more. The reducer stays lost. */
+/* 0: START before the answer; 1, 2: an answer of another length; 3: one more. The reducer
+ * stays lost. */
 START_TEST(a_wrong_answer_to_probe_is_a_breach)
 {
 	struct reducers f;
@@ -252,8 +258,9 @@ static void wait_without(struct reducers *f, uint32_t ms)
 	}
 }
 
-/* A reducer to which small messages pass, and large ones do not: 0 the rank hears nothing more of it, 1 the reducer
- * says that it hears nothing more of the rank. It is tried again after 5 s, 10 s, ..., and the reason is the path. */
+/* A reducer to which small messages pass, and large ones do not: 0 the rank hears nothing
+ * more of it, 1 the reducer says that it hears nothing more of the rank. It is tried
+ * again after 5 s, 10 s, ..., and the reason is the path. */
 START_TEST(a_narrow_path_is_tried_ever_later)
 {
 	struct reducers f;

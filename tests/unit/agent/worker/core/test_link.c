@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The chunks of an exchange: destination, order, number in flight, and that all bytes arrive for any split into
- * pieces. test_exchange.c tests joining, test_exchange_end.c the end. */
+/* The chunks of an exchange: destination, order, number in flight, and that all bytes
+ * arrive for any split into pieces. test_exchange.c tests joining, test_exchange_end.c
+ * the end. */
 #include "common/dtype.h"
 #include "tests/unit/fake_ops.h"
 
@@ -164,8 +165,8 @@ START_TEST(random_schedules)
 }
 END_TEST
 
-/* Two links with every other chunk each: the link whose reducer answers waits for the other one, and continues by
- * itself when the other one has its result. */
+/* Two links with every other chunk each: the link whose reducer answers waits for the
+ * other one, and continues by itself when the other one has its result. */
 START_TEST(links_stay_in_step)
 {
 	enum { CHUNKS = 64 };
@@ -235,7 +236,8 @@ START_TEST(payloads_are_not_copied)
 }
 END_TEST
 
-/* Chunks of 256 elements, two of which fit the rings: only filled ones are sent, and results wrap around too. */
+/* Chunks of 256 elements, two of which fit the rings: only filled ones are sent, and
+ * results wrap around too. */
 START_TEST(only_filled_data_is_sent)
 {
 	float *x = ops_numbers(512), *y = calloc(512, sizeof *y);
@@ -515,8 +517,8 @@ START_TEST(wrong_results)
 }
 END_TEST
 
-/* "A result that streams into the send buffer is legal only when the contribution was sent": a result for a chunk
- * whose last byte has not been sent is a violation. */
+/* "A result that streams into the send buffer is legal only when the contribution was
+ * sent": a result for a chunk whose last byte has not been sent is a violation. */
 START_TEST(no_result_before_its_contribution)
 {
 	float *x = ops_numbers(256);

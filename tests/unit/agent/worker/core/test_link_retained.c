@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Lent results: they stay in the caller's memory until later results of the same operation displace them from the
- * retained ones; see retain.h. Of other results the exchange has a copy. */
+/* Lent results: they stay in the caller's memory until later results of the same
+ * operation displace them from the retained ones; see retain.h. Of other results the
+ * exchange has a copy. */
 #include "common/dtype.h"
 #include "tests/unit/fake_ops.h"
 #include "tests/unit/fake_views.h"
@@ -17,7 +18,8 @@ enum {
 	CHUNK_BYTES = VIEWS_CHUNK * sizeof(float),
 };
 
-/* Returns where the payload of a result is stored after its header: the bytes of the chunk that is due on a link. */
+/* Returns where the payload of a result is stored after its header: the bytes of the
+ * chunk that is due on a link. */
 static const uint8_t *receives_at(struct reducers *f, unsigned link)
 {
 	struct reducer_link *l = &f->l[link];
@@ -35,7 +37,8 @@ static const uint8_t *receives_at(struct reducers *f, unsigned link)
 	return iov[0].iov_base;
 }
 
-/* Operations, and the number of their first results that are received where they belong. */
+/* Operations, and the number of their first results that are received where they
+ * belong. */
 static const struct {
 	const char *what;
 	struct exchange_op op;
@@ -82,8 +85,9 @@ START_TEST(where_results_are_received)
 }
 END_TEST
 
-/* The first of two links gets results for all chunks it may send while the second gets none; then the second's
- * reducer is lost. Returns the number of chunk frames that the first had sent before. */
+/* The first of two links gets results for all chunks it may send while the second gets
+ * none; then the second's reducer is lost. Returns the number of chunk frames that the
+ * first had sent before. */
 static unsigned lose_the_second(struct reducers *f)
 {
 	unsigned sent;
@@ -99,7 +103,8 @@ static unsigned lose_the_second(struct reducers *f)
 	return sent;
 }
 
-/* The original contribution is sent again, even if a part of its result has been received. */
+/* The original contribution is sent again, even if a part of its result has been
+ * received. */
 START_TEST(a_partial_result_leaves_the_contribution_intact)
 {
 	bool in_place = _i;
@@ -179,8 +184,8 @@ START_TEST(lent_results_can_be_fetched)
 }
 END_TEST
 
-/* The exchange reads no memory that belongs to the caller again, even if a reducer asks for a result it does not
- * need and reads the answer late. */
+/* The exchange reads no memory that belongs to the caller again, even if a reducer asks
+ * for a result it does not need and reads the answer late. */
 START_TEST(a_late_kept_reads_no_memory_of_the_caller)
 {
 	float *x = ops_numbers(ELEMS), *y = calloc(ELEMS, sizeof *y);
@@ -209,7 +214,8 @@ START_TEST(a_late_kept_reads_no_memory_of_the_caller)
 }
 END_TEST
 
-/* The last results of an operation are copied: its owner may change its memory when it is done. */
+/* The last results of an operation are copied: its owner may change its memory when it is
+ * done. */
 START_TEST(the_last_results_are_copied)
 {
 	unsigned chunks = SIZE + (unsigned)_i; /* of SIZE + 2 chunks the first two are lent */

@@ -31,7 +31,8 @@ static void submit_urgent(struct reducers *f, struct fake_op *o, float *x, uint6
 static const char urgent[] = "reducers: [{id: r0, address: \"127.0.0.1:1\"}]\n"
 			     "sharding: {shards: 1, chunk_bytes: 1024, window: 4, priorities: 3}\n";
 
-/* The window is full when urgent operations start: they take their reserve, then every place that becomes free. */
+/* The window is full when urgent operations start: they take their reserve, then every
+ * place that becomes free. */
 START_TEST(urgent_chunks_go_first)
 {
 	float *x = ops_numbers(256 * 6), *y = ops_numbers(256 * 3), *z = ops_numbers(256);
@@ -66,8 +67,8 @@ START_TEST(urgent_chunks_go_first)
 }
 END_TEST
 
-/* _i: bytes of the first operation's frames that were sent when the urgent one started. Frames are not interrupted,
- * and encoded frames are overtaken too. */
+/* _i: bytes of the first operation's frames that were sent when the urgent one started.
+ * Frames are not interrupted, and encoded frames are overtaken too. */
 START_TEST(urgent_chunks_wait_for_the_frame_in_progress)
 {
 	enum { FRAME = FRAME_HEADER + 1024 };
@@ -101,7 +102,8 @@ START_TEST(urgent_chunks_wait_for_the_frame_in_progress)
 }
 END_TEST
 
-/* Results of an urgent operation overtake others; a smaller operation that started later completes earlier. */
+/* Results of an urgent operation overtake others; a smaller operation that started later
+ * completes earlier. */
 START_TEST(urgent_results_come_first)
 {
 	float *x = ops_numbers(256 * 3), *y = ops_numbers(256);

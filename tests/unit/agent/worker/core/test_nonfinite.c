@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Nonfinite elements of contributions: how they are found, reported and handled by an exchange.
- * test_local_nonfinite.c tests the agent's local ranks. */
+/* Nonfinite elements of contributions: how they are found, reported and handled by an
+ * exchange. test_local_nonfinite.c tests the agent's local ranks. */
 #include "agent/worker/core/link.h"
 #include "agent/worker/core/nonfinite.h"
 #include "common/dtype.h"
@@ -146,7 +146,8 @@ START_TEST(log_warns_once_and_continues)
 	}
 	ck_assert_uint_eq(lines, 1);
 	ck_assert_int_eq(line.code, RS_ENONFINITE);
-	/* which of two chunks is first depends on the links: each is the first of its link */
+	/* which of two chunks is first depends on the links: each is the first of its
+	 * link */
 	ck_assert_msg(!strcmp(line.msg, "rank 0 sent NaN: element 519 of all-reduce 1 (grad)") ||
 			  !strcmp(line.msg, "rank 0 sent NaN: element 1024 of all-reduce 1 (grad)"),
 		      "%s", line.msg);
@@ -155,7 +156,8 @@ START_TEST(log_warns_once_and_continues)
 }
 END_TEST
 
-/* No byte of the chunk is sent, the operation fails on this rank, and both reducers get the reason. */
+/* No byte of the chunk is sent, the operation fails on this rank, and both reducers get
+ * the reason. */
 START_TEST(fail_ends_the_job_before_the_chunk_is_sent)
 {
 	struct reducers_op good, bad, later;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The ring of retained results. Its rule: a rank that gets the result of position q knows that all ranks have the
- * results of all positions below q - max_lead, and retains those from there on. */
+/* The ring of retained results. Its rule: a rank that gets the result of position q knows
+ * that all ranks have the results of all positions below q - max_lead, and retains those
+ * from there on. */
 #include "agent/worker/core/retain.h"
 
 #include <check.h>
@@ -53,8 +54,8 @@ static void expect_kept(const struct retain *r, unsigned priority, uint64_t posi
 		ck_abort_msg("priority %u has not what it should have at %llu", priority, (unsigned long long)position);
 }
 
-/* The start, below which all ranks have all results: max_lead, results that have begun in their order, and the
- * start. */
+/* The start, below which all ranks have all results: max_lead, results that have begun in
+ * their order, and the start. */
 static const struct {
 	uint64_t max_lead, taken[6];
 	unsigned n;
@@ -86,7 +87,8 @@ START_TEST(the_start_follows_from_the_highest_result)
 }
 END_TEST
 
-/* For any order of arrival, every position that has arrived and is not below the start is found. */
+/* For any order of arrival, every position that has arrived and is not below the start is
+ * found. */
 START_TEST(results_that_a_rank_may_lack_are_retained)
 {
 	static const uint64_t spreads[] = {0, 1, 2, 7, 8, 31};
@@ -127,7 +129,8 @@ START_TEST(results_out_of_order_displace_no_needed_result)
 }
 END_TEST
 
-/* A result that has begun counts for the start at once, but is found only after its last byte. */
+/* A result that has begun counts for the start at once, but is found only after its last
+ * byte. */
 START_TEST(a_partial_result_is_not_retained)
 {
 	struct retain r;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* An exchange with world size 1 that sums alone: the order, the amount at a time, and when it does not. Reducers get
- * no data, but the connections to them behave as in any exchange. */
+/* An exchange with world size 1 that sums alone: the order, the amount at a time, and
+ * when it does not. Reducers get no data, but the connections to them behave as in any
+ * exchange. */
 #include "common/dtype.h"
 #include "tests/unit/fake_reducer.h"
 
@@ -164,7 +165,8 @@ START_TEST(exchanges_with_reducers_do_not_sum_alone)
 }
 END_TEST
 
-/* Processes until so many bytes of both are done, in whole chunks; the older one first if priorities are equal. */
+/* Processes until so many bytes of both are done, in whole chunks; the older one first if
+ * priorities are equal. */
 START_TEST(a_step_is_bounded_and_starts_with_the_urgent_operation)
 {
 	struct reducers f;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A rank that loses reducers, by the rules of proto/README.md, "Failover": views and FETCH. test_view_resume.c tests
- * how operations resume, test_view_end.c returned reducers and the end, test_stripe_view.c the reducers' side, and the
- * simulator all of it together. */
+/* A rank that loses reducers, by the rules of proto/README.md, "Failover": views and
+ * FETCH. test_view_resume.c tests how operations resume, test_view_end.c returned
+ * reducers and the end, test_stripe_view.c the reducers' side, and the simulator all of
+ * it together. */
 #include "tests/unit/fake_views.h"
 
 #include <check.h>
@@ -47,7 +48,8 @@ static void end_link(struct reducers *f, unsigned link, enum ending how)
 	reducers_pump(f);
 }
 
-/* A rank that loses a reducer sends VIEW on all connections to the others; operations are not affected. */
+/* A rank that loses a reducer sends VIEW on all connections to the others; operations are
+ * not affected. */
 START_TEST(the_other_ranks_learn_of_a_loss)
 {
 	struct reducers f;
@@ -70,7 +72,8 @@ START_TEST(the_other_ranks_learn_of_a_loss)
 }
 END_TEST
 
-/* "Closes the connections of the dead (with ABORT, code -13, on those that still work)": r0 has another lane. */
+/* "Closes the connections of the dead (with ABORT, code -13, on those that still work)":
+ * r0 has another lane. */
 START_TEST(the_other_lanes_of_a_lost_rank_get_the_reason)
 {
 	struct reducers f;
@@ -103,7 +106,8 @@ START_TEST(an_abort_ends_the_job)
 }
 END_TEST
 
-/* The view that arrives on link 3 after r1 was lost here, and the view sent then; 0 views more: none. */
+/* The view that arrives on link 3 after r1 was lost here, and the view sent then; 0 views
+ * more: none. */
 static const struct {
 	uint32_t heard[3], want[3];
 	unsigned more, lost;
@@ -139,7 +143,8 @@ START_TEST(views_are_merged_by_their_maximum)
 }
 END_TEST
 
-/* A view with another number of reducers than the configuration is invalid: its sender counts as lost. */
+/* A view with another number of reducers than the configuration is invalid: its sender
+ * counts as lost. */
 START_TEST(views_of_other_reducers)
 {
 	struct control_view v = {.n = _i ? 2 : 4, .lives = {1}};
@@ -177,7 +182,8 @@ END_TEST
 
 /* ---- FETCH ---- */
 
-/* "FETCH to one that has it, which answers KEPT": the result, whatever the caller's memory contains by now. */
+/* "FETCH to one that has it, which answers KEPT": the result, whatever the caller's
+ * memory contains by now. */
 START_TEST(kept_carries_the_result)
 {
 	static const char checked[] =
@@ -241,7 +247,8 @@ START_TEST(the_root_of_a_broadcast_answers_fetch)
 }
 END_TEST
 
-/* After FETCH of a chunk that was not offered the reducer counts as lost; FETCH of an old view is not answered. */
+/* After FETCH of a chunk that was not offered the reducer counts as lost; FETCH of an old
+ * view is not answered. */
 enum { OF_DATA, OF_NOTHING, TOO_OFTEN, OF_THE_VIEW_BEFORE, ODD_QUESTIONS };
 
 START_TEST(invalid_fetches_are_refused)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reducers that return to a rank, and the end, by the rules of proto/README.md, "Failover". */
+/* Reducers that return to a rank, and the end, by the rules of proto/README.md,
+ * "Failover". */
 #include "agent/worker/core/report.h"
 #include "tests/unit/fake_views.h"
 
@@ -10,7 +11,8 @@
 
 /* ---- return ---- */
 
-/* "A worker goes on trying to connect to dead reducers, with HELLOs that say rejoin." No refusal ends the job. */
+/* "A worker goes on trying to connect to dead reducers, with HELLOs that say rejoin." No
+ * refusal ends the job. */
 START_TEST(rejoin_is_retried_after_each_refusal)
 {
 	static const int codes[] = {RS_EREFUSED, RS_EMISMATCH, RS_ECLOSED, RS_EPROTO};
@@ -43,7 +45,8 @@ START_TEST(rejoin_is_retried_after_each_refusal)
 }
 END_TEST
 
-/* A reducer has returned when all of its lanes have START, and not before; then it has its shards again. */
+/* A reducer has returned when all of its lanes have START, and not before; then it has
+ * its shards again. */
 START_TEST(a_reducer_returns_with_all_lanes)
 {
 	struct reducers f;
@@ -95,7 +98,8 @@ START_TEST(a_loss_before_start_is_a_failed_attempt)
 }
 END_TEST
 
-/* Others report it as returned: a rank that has sent HELLO there agrees, a rank that has not counts one more loss. */
+/* Others report it as returned: a rank that has sent HELLO there agrees, a rank that has
+ * not counts one more loss. */
 START_TEST(a_view_announces_a_returned_reducer)
 {
 	struct reducers f;
@@ -124,8 +128,9 @@ START_TEST(a_view_announces_a_returned_reducer)
 }
 END_TEST
 
-/* A job waits for all its reducers, unless it needs fewer: then one that cannot be reached when the job starts is given
- * up after half of the connect timeout, if there is another one, and used after it has been reached. */
+/* A job waits for all its reducers, unless it needs fewer: then one that cannot be
+ * reached when the job starts is given up after half of the connect timeout, if there is
+ * another one, and used after it has been reached. */
 START_TEST(a_reducer_missing_at_the_start)
 {
 	char yaml[400];
@@ -171,7 +176,8 @@ static void pass(struct reducers *f, unsigned seconds)
 	}
 }
 
-/* A job that has lost a reducer says so after 30 s and then every 5 minutes, until it is back. */
+/* A job that has lost a reducer says so after 30 s and then every 5 minutes, until it is
+ * back. */
 START_TEST(lost_reducers_are_not_forgotten)
 {
 	struct reducers f;
@@ -322,7 +328,8 @@ START_TEST(a_report_follows_the_reducers)
 }
 END_TEST
 
-/* What no further attempt changes ends a job that starts, and is a loss for one that runs. */
+/* What no further attempt changes ends a job that starts, and is a loss for one that
+ * runs. */
 START_TEST(a_reducer_that_is_rejected)
 {
 	static const char why[] =
@@ -350,8 +357,8 @@ END_TEST
 
 /* ---- the end ---- */
 
-/* "A rank that is lost to all of them leaves no reducer alive, which ends the job with what they said." The frame of
- * each link, and the end; NULL: the connection breaks. */
+/* "A rank that is lost to all of them leaves no reducer alive, which ends the job with
+ * what they said." The frame of each link, and the end; NULL: the connection breaks. */
 static const struct {
 	const char *said[2], *says;
 	unsigned rank[2]; /* 1 + the rank of the cause */
@@ -391,7 +398,8 @@ START_TEST(losing_the_last_reducer_ends_the_exchange)
 }
 END_TEST
 
-/* "A worker that has all results says SETTLE and waits until a frame's ack says that all ranks have them." */
+/* "A worker that has all results says SETTLE and waits until a frame's ack says that all
+ * ranks have them." */
 START_TEST(leaving)
 {
 	struct frame ping = {.type = FRAME_PING, .ack = 1};
@@ -456,8 +464,9 @@ START_TEST(leaving_at_once)
 }
 END_TEST
 
-/* "A reducer asks the others with a PING that has count 1; they answer with PING", at once and when they have more.
- * The number of a question is answered at once only, and does not end this. */
+/* "A reducer asks the others with a PING that has count 1; they answer with PING", at
+ * once and when they have more. The number of a question is answered at once only, and
+ * does not end this. */
 START_TEST(progress_is_reported_on_request)
 {
 	static const uint64_t counts[] = {2, 1, 3, 0};

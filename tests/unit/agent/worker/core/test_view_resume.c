@@ -1,16 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How a rank resumes its operations after a view, by the rules of proto/README.md, "Failover". */
+/* How a rank resumes its operations after a view, by the rules of proto/README.md,
+ * "Failover". */
 #include "tests/unit/fake_views.h"
 
 #include <check.h>
 #include <string.h>
 
-/* Where a frame with a chunk is cut: within its header and its payload, and at their ends. */
+/* Where a frame with a chunk is cut: within its header and its payload, and at their
+ * ends. */
 static const unsigned stops[] = {1, 7, FRAME_HEADER - 1, FRAME_HEADER, FRAME_HEADER + 1, 500, FRAME_HEADER + 1023};
 enum { STOPS = sizeof stops / sizeof stops[0] };
 
-/* "From then on takes no RESULT and sends no chunk there." Nothing completes that not all ranks have agreed to, but
- * a frame in progress is read to its end. */
+/* "From then on takes no RESULT and sends no chunk there." Nothing completes that not all
+ * ranks have agreed to, but a frame in progress is read to its end. */
 START_TEST(no_data_between_view_and_resume)
 {
 	struct reducers f;
@@ -43,9 +45,9 @@ START_TEST(no_data_between_view_and_resume)
 }
 END_TEST
 
-/* The chunks of operation 0 (six, on links 0 3 | 1 4 | 2 5 at first) that have a result (bits) when r1 is lost, and
- * the frames that r0's lanes and r2 get then. r1's chunks go to the reducer with the least load: 1 to r0's first lane,
- * 4 to r2. */
+/* The chunks of operation 0 (six, on links 0 3 | 1 4 | 2 5 at first) that have a result
+ * (bits) when r1 is lost, and the frames that r0's lanes and r2 get then. r1's chunks go
+ * to the reducer with the least load: 1 to r0's first lane, 4 to r2. */
 static const struct {
 	unsigned have;
 	const char *said[3];
@@ -118,7 +120,8 @@ START_TEST(have_is_data_without_bytes)
 }
 END_TEST
 
-/* All ranks resume at the largest start that one of them has sent. Chunks below it need no frame. */
+/* All ranks resume at the largest start that one of them has sent. Chunks below it need
+ * no frame. */
 START_TEST(nothing_is_sent_below_the_common_start)
 {
 	static const char *const said_then[] = {"H0 H1 H2 H3", "H1 H2 H3", "H2 H3", "H3", "", ""};
@@ -168,7 +171,8 @@ START_TEST(an_operation_resumes_in_the_middle)
 }
 END_TEST
 
-/* An operation may complete while HAVE frames of its results are still to be sent: its owner takes its memory back. */
+/* An operation may complete while HAVE frames of its results are still to be sent: its
+ * owner takes its memory back. */
 START_TEST(an_operation_ends_before_all_have_frames_are_sent)
 {
 	static const char narrow[] =
@@ -203,7 +207,8 @@ START_TEST(an_operation_ends_before_all_have_frames_are_sent)
 }
 END_TEST
 
-/* The start that a rank sends follows from the last result that it has got; see retain.h. */
+/* The start that a rank sends follows from the last result that it has got; see
+ * retain.h. */
 START_TEST(the_start_follows_from_the_last_result)
 {
 	enum { OPS = 9 }; /* of 8 chunks */
@@ -219,7 +224,8 @@ START_TEST(the_start_follows_from_the_last_result)
 	f.resume = true;
 	reducers_cut(&f, 1, "cut");
 	reducers_pump(&f);
-	/* two links: 16 apart. Position 71 has its result: all ranks have all results below 71 - 16 */
+	/* two links: 16 apart. Position 71 has its result: all ranks have all results
+	 * below 71 - 16 */
 	ck_assert_uint_eq(f.l[0].view.start[0], 55);
 	ck_assert_str_eq(views_said(&f, 0, f.l[0].data_n - 17),
 			 "H6.7 H7.0 H7.1 H7.2 H7.3 H7.4 H7.5 H7.6 H7.7 H8.0 H8.1 H8.2 H8.3 H8.4 H8.5 H8.6 H8.7");
@@ -227,8 +233,9 @@ START_TEST(the_start_follows_from_the_last_result)
 }
 END_TEST
 
-/* "A worker never begins a chunk that is more than D positions beyond the first one that it has no result of." Link
- * 1 gets no answer, so link 0 may go up to 1 + 16 and no further, also when chunks are repeated. */
+/* "A worker never begins a chunk that is more than D positions beyond the first one that
+ * it has no result of." Link 1 gets no answer, so link 0 may go up to 1 + 16 and no
+ * further, also when chunks are repeated. */
 START_TEST(no_chunk_starts_beyond_the_retained_results)
 {
 	static struct reducers_op o[4];
@@ -251,8 +258,8 @@ START_TEST(no_chunk_starts_beyond_the_retained_results)
 }
 END_TEST
 
-/* Lost reducers hold no link back, but links without RESUME do: the results they may have to repeat must be
- * retained. */
+/* Lost reducers hold no link back, but links without RESUME do: the results they may have
+ * to repeat must be retained. */
 START_TEST(links_wait_for_resumes_of_other_links)
 {
 	static struct reducers_op o[9];
@@ -278,7 +285,8 @@ START_TEST(links_wait_for_resumes_of_other_links)
 }
 END_TEST
 
-/* A link that still has to repeat results that others may lack holds the others back: they would overwrite them. */
+/* A link that still has to repeat results that others may lack holds the others back:
+ * they would overwrite them. */
 START_TEST(a_link_that_repeats_chunks_holds_others_back)
 {
 	static struct reducers_op before[9], after[9];
@@ -345,8 +353,8 @@ START_TEST(invalid_resumes_are_refused)
 }
 END_TEST
 
-/* "The caller's memory is not touched by a result that does not arrive completely, since it may be the contribution
- * that has to be sent again." */
+/* "The caller's memory is not touched by a result that does not arrive completely, since
+ * it may be the contribution that has to be sent again." */
 START_TEST(a_truncated_result_changes_no_buffer)
 {
 	struct reducers f;
@@ -375,7 +383,8 @@ START_TEST(a_truncated_result_changes_no_buffer)
 }
 END_TEST
 
-/* The same if the connection stays open: the rest of a result of the previous view is discarded. */
+/* The same if the connection stays open: the rest of a result of the previous view is
+ * discarded. */
 START_TEST(the_rest_of_an_old_result_is_discarded)
 {
 	struct reducers f;
@@ -406,7 +415,8 @@ START_TEST(the_rest_of_an_old_result_is_discarded)
 }
 END_TEST
 
-/* A partly sent frame is completed with the same bytes, although its operation has completed by then. */
+/* A partly sent frame is completed with the same bytes, although its operation has
+ * completed by then. */
 START_TEST(a_partly_sent_frame_is_completed)
 {
 	struct reducers f;

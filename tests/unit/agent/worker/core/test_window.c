@@ -133,7 +133,8 @@ START_TEST(test_local_takes_all)
 }
 END_TEST
 
-/* The limit is counted in bytes, so that small chunks are not sent one by one; most counts chunks of any size. */
+/* The limit is counted in bytes, so that small chunks are not sent one by one; most
+ * counts chunks of any size. */
 START_TEST(test_bytes)
 {
 	struct window w;
@@ -167,7 +168,8 @@ START_TEST(test_rounds)
 }
 END_TEST
 
-/* On a long link a delay that would be a queue on a short one is noise, until the window is large. */
+/* On a long link a delay that would be a queue on a short one is noise, until the window
+ * is large. */
 START_TEST(test_long_link)
 {
 	struct window w;
@@ -191,8 +193,9 @@ END_TEST
 
 enum { UNIT = 16 << 10 };
 
-/* `ms` of a link that brings what is in flight once every 6 ms, chunks and all, but no more than `rate` bytes a
- * second. TCP sees 4 ms and up, and always more delay than lets the window grow. */
+/* `ms` of a link that brings what is in flight once every 6 ms, chunks and all, but no
+ * more than `rate` bytes a second. TCP sees 4 ms and up, and always more delay than lets
+ * the window grow. */
 static void run_link(struct window *w, uint64_t *now_ms, unsigned ms, uint32_t rate, struct window_signal s)
 {
 	uint32_t most = rate / 1000 * 6;
@@ -206,7 +209,8 @@ static void run_link(struct window *w, uint64_t *now_ms, unsigned ms, uint32_t r
 	}
 }
 
-/* A rate that grows with the window lets it grow. A loss does not undo that, a smaller share of the link does. */
+/* A rate that grows with the window lets it grow. A loss does not undo that, a smaller
+ * share of the link does. */
 START_TEST(test_kept_busy)
 {
 	struct window w;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Addresses of the engine's connections. Lookups are answered here, without a network: __wrap_getaddrinfo. */
+/* Addresses of the engine's connections. Lookups are answered here, without a network:
+ * __wrap_getaddrinfo. */
 #include "agent/worker/engine/address.h"
 
 #include <arpa/inet.h>
@@ -162,8 +163,8 @@ START_TEST(each_attempt_takes_the_next_address)
 }
 END_TEST
 
-/* A name that never exists is an error that lasts; a name server that does not answer, or a name that has existed
- * meanwhile, starts the time again. */
+/* A name that never exists is an error that lasts; a name server that does not answer, or
+ * a name that has existed meanwhile, starts the time again. */
 START_TEST(an_unknown_name_fails_each_attempt)
 {
 	static const struct {

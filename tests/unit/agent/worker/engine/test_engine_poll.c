@@ -33,7 +33,8 @@ static void write_to(int to)
 	ck_assert_int_eq(eventfd_write(to, 1), 0);
 }
 
-/* A thread that polls sockets, finds none and then sleeps learns what ended its wait: an interrupt is never lost. */
+/* A thread that polls sockets, finds none and then sleeps learns what ended its wait: an
+ * interrupt is never lost. */
 START_TEST(an_interrupt_is_reported)
 {
 	struct epoll_event ev[ENGINE_POLL_EVENTS];

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The order in which connections send: fakes with a number of chunks each, and the order of the sent chunks by
- * letter. */
+/* The order in which connections send: fakes with a number of chunks each, and the order
+ * of the sent chunks by letter. */
 #include "agent/worker/engine/engine_uv.h"
 
 #include <check.h>

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* run: tsan */
-/* A trace of an engine that connects in vain: each one ends, however soon its end is asked for. */
+/* A trace of an engine that connects in vain: each one ends, however soon its end is
+ * asked for. */
 #include "agent/worker/engine/engine.h"
 #include "config/config.h"
 
@@ -92,7 +93,8 @@ static void on_reported(void *user)
 	sem_post(user);
 }
 
-/* A trace may have ended by itself when its end is asked for. That must not end the next one. */
+/* A trace may have ended by itself when its end is asked for. That must not end the next
+ * one. */
 START_TEST(a_late_end_does_not_end_the_next_trace)
 {
 	struct exchange_report *report = exchange_report_new(cfg.reducers_n, cfg.sharding.shards);
