@@ -5,30 +5,19 @@
 Not under ThreadSanitizer: the laboratory has no threads.
 """
 
-import contextlib
-import json
-import os
 import pathlib
-import re
 import signal
-import subprocess
 import sys
 import tempfile
-import time
-import types
 import unittest
-from unittest import mock
 
 import harness
 
 NET = harness.ROOT / "bench/net"
 sys.path.insert(0, str(NET))
 import cases  # noqa: E402
-import halt_poll  # noqa: E402
 import lab as net  # noqa: E402
-import meter  # noqa: E402
 import report  # noqa: E402
-import systems  # noqa: E402
 
 MIB = 1 << 20
 
@@ -74,19 +63,6 @@ class Plan(unittest.TestCase):
                                            delta=1e-5)
                     self.assertAlmostEqual(plan["ring_s"] / link_s, 2 * (case.n - 1) / case.n, delta=1e-5)
 
-    def config(self, place):
-        """The sections that write_config() makes, without their values' types."""
-        with tempfile.TemporaryDirectory() as folder:
-            place.write_config(types.SimpleNamespace(address=net.Lab.address), folder, harness.BUILD)
-            text = (pathlib.Path(folder) / "job.yaml").read_text(encoding="ascii")
-        return {m[2]: len(m[1].split(",")) for m in re.finditer(r'^    "([\d,]+)": (r\d+)$', text, re.M)}
-
-    def test_half(self):
-        place = cases.BY_NAME["half"].placement(False)
-        plan = place.plan(harness.BUILD, 16 * MIB)
-        self.assertEqual(self.config(place), {"r0": 10, "r1": 20, "r2": 20, "r3": 20})
-        self.assertAlmostEqual(plan["time_s"] / (16 * MIB / (place.payload[0] / 8)), 4 / 3.5, 4)
-
     def test_a_plan_that_fails(self):
         with self.assertRaisesRegex(net.LabError, "reductionctl plan .*expected"):
             cases.BY_NAME["n4"].placement(False).plan(harness.BUILD, 0)
@@ -128,31 +104,6 @@ class Report(unittest.TestCase):
 
 
 
-class Kernels(unittest.TestCase):
-    """reduction-bench-kernels as the case `kernels` runs it."""
-
-    def run_it(self, *words, status=0):
-        with harness.Cluster(start=False, reducers=0) as c:
-            p = c.start("kernels", [str(harness.BUILD / "bench/reduction-bench-kernels"), "--reducer", "--repeats", "1",
-                                    "--memory", "1", *words])
-            self.assertEqual(p.wait(), status, p.report())
-            return p
-
-    def about(self, found, expected):
-        """Equal but for what printing six digits takes away."""
-        self.assertAlmostEqual(found, expected, delta=1e-4 * expected)
-
-    def test_lines(self):
-        rows = self.run_it("--json", "--table", "scalar").objects()
-        self.assertEqual([r["dtype"] for r in rows], "int8 uint8 int32 uint32 int64 uint64 float16 float32 float64 "
-                         "bfloat16".split())
-        for r in rows:
-            self.assertEqual((r["kernel"], r["table"], r["bytes"]), ("sum", "scalar", MIB))
-            self.about(r["over_plain_add"] * r["plain_add_gbps"], r["gbps_median"])
-            sent = r["gbps_median"] / (2 if r["dtype"] in ("float16", "bfloat16") else 1)  # their sums are float32
-            self.about(r["tsc_per_byte_sent"] * sent, r["tsc_ghz"])
-
-
 @unittest.skipIf(WHY_NOT, WHY_NOT)
 class Laboratory(unittest.TestCase):
     """Hosts come and go."""
@@ -190,101 +141,9 @@ class Laboratory(unittest.TestCase):
                 self.assertEqual(p.wait(), 128 + number, p.report())
                 self.assertEqual(self.hosts_of(p), [])
 
-    def test_killed(self):
-        p = self.netlab("--hosts", 2, "--", "sh", "-c", "echo up; exec sleep 1000")
-        p.wait_text(r"^\[1\] up", stream="out")
-        p.kill()
-        self.assertEqual(self.netlab("clean").wait(), 0)
-        self.assertEqual(self.hosts_of(p), [])
-
-    def test_cut_and_plug(self):
-        """Two hosts that talk in datagrams: what does not arrive is missing in what does."""
-        echo = ("import socket, sys\ns = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\ns.bind(('', 9))\n"
-                "print('bound', flush=True)\nwhile True:\n    data, peer = s.recvfrom(99)\n    s.sendto(data, peer)\n")
-        ask = ("import socket, sys\ns = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\n"
-               "s.settimeout(float(sys.argv[2]))\ns.connect((sys.argv[1], 9))\n"
-               "try:\n    s.send(b'x')\n    print(s.recv(9))\n"
-               "except TimeoutError:\n    print('lost')\n")
-        with net.Lab(3) as lab:
-            for host in (1, 2):
-                server = lab.popen(host, [harness.PYTHON, "-c", echo], stdout=subprocess.PIPE, text=True)
-                self.addCleanup(server.stdout.close)
-                self.assertEqual(server.stdout.readline(), "bound\n")
-
-            good = "b'x'"
-
-            def check(*expected):
-                for j, want in enumerate(expected, 1):
-                    seconds = "20" if want == good else "0.3"
-                    said = lab.run(0, [harness.PYTHON, "-c", ask, lab.address(j), seconds]).strip()
-                    self.assertEqual(said, want, expected)
-
-            check(good, good)
-            for i, j in ((0, 1), (1, 0)):  # each way is enough
-                lab.cut(i, j)
-                check("lost", good)
-                lab.mend(i, j)
-                check(good, good)
-            lab.plug(2, False)
-            check(good, "lost")
-            lab.plug(2, True)
-            check(good, good)
-
-
-
-class Meter(unittest.TestCase):
-    """Two servers that take the same time, on one host."""
-
-    def measure(self, readings, contributed):
-        """readings: CPU seconds of each server, and bytes that their host has received, one after another."""
-        times = [cpu for cpu, _ in readings for _ in range(2)]
-        received = [n for _, n in readings]
-        server = types.SimpleNamespace(pid=os.getpid())
-        with (mock.patch.object(meter, "cpu_seconds", side_effect=times),
-              mock.patch.object(meter, "_received", side_effect=received)):
-            m = meter.ServerMeter([server, server])
-            m.await_running(100, types.SimpleNamespace(poll=lambda: None), 60)
-            return m.end(contributed)
-
-    def test_start_is_left_out(self):
-        per_byte, cpu = self.measure([(1, 50), (4, 60), (5, 149), (5, 250), (6, 1050)], 2000)
-        self.assertAlmostEqual(per_byte, 2 / (0.8 * 2000))
-        self.assertAlmostEqual(cpu, 10)
-
-
-class Scripted(systems.System):
-    """A system whose launches run one shell command after the other."""
-
-    name = "scripted"
-
-    def __init__(self, *commands):
-        self.commands = list(commands)
-
-    def start_ranks(self, launch):
-        return [systems._start(launch, 0, ["sh", "-c", self.commands.pop(0)], name="rank0")]
-
-
-ROW = """echo '{"time_us":{"avg":1},"wrong":0}'"""
-
-
 @unittest.skipIf(WHY_NOT, WHY_NOT)
 class Measuring(unittest.TestCase):
     """Launches that hang or fail, and a whole run."""
-
-    def measure(self, *commands, stall_s=2):
-        place = cases.Case("x", 1, 1, rate="100mbit").placement(False)
-        with net.Lab(1, "100mbit") as lab, mock.patch.object(systems, "STALL_S", stall_s):
-            try:
-                return Scripted(*commands).measure(systems.Launch(lab, place, 1024, 1, 1, harness.BUILD))
-            finally:
-                self.assertEqual(net._call(["ip", "netns", "pids", lab.namespace(0)]), "")
-
-    def test_hangs_once(self):
-        self.assertEqual(self.measure("sleep 1000", ROW)["hung"], 1)
-
-    def test_fails(self):
-        with self.assertRaisesRegex(net.LabError, "exit status 7, its last words: oh"):
-            self.measure("echo oh >&2; exit 7")
 
     def start(self, cluster, folder, *words):
         argv = [harness.PYTHON, str(NET / "bench.py"), "--build", str(harness.BUILD), "--out", folder]
@@ -311,18 +170,6 @@ class Measuring(unittest.TestCase):
             # after a pause a link's bucket is full, and few operations are soon over
             self.assertTrue(0 < r["algbw_MBps_median"] < 1.2 * r["bound_MBps"], r)
             self.assertTrue(0.99 < r["wire_tx_over_S"] < 1.3 and 0.99 < r["wire_rx_over_S"] < 1.3, r)
-
-    def test_only_one_measures(self):
-        with contextlib.ExitStack() as stack:
-            try:
-                stack.enter_context(net.only_one_measures())
-            except net.LabError as e:
-                self.skipTest(str(e))
-            folder = stack.enter_context(tempfile.TemporaryDirectory())
-            p = self.start(stack.enter_context(harness.Cluster(start=False, reducers=0)), folder, "--cases", "latency")
-            self.assertEqual(p.wait(), 1, p.report())
-            self.assertIn(f"process {os.getpid()} measures on this machine already", p.err)
-
 
 if __name__ == "__main__":
     harness.main()

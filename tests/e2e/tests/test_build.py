@@ -12,9 +12,6 @@ import unittest
 
 import harness
 
-PROBE = harness.ROOT / "deploy" / "probe.sh"
-
-
 def script(path, text):
     """An executable shell script."""
     path.write_text("#!/bin/sh\n" + text)
@@ -56,47 +53,6 @@ class Build(unittest.TestCase):
         return done.stderr
 
 
-class ProbeScript(Build):
-    """deploy/probe.sh by itself."""
-
-    def probe(self, *args):
-        done = subprocess.run([PROBE, *args], capture_output=True, text=True)
-        self.assertEqual((done.returncode, done.stderr), (0, ""))
-        return done.stdout.strip()
-
-    def test_yes_and_no(self):
-        (self.dir / "ours.h").write_text("int ours;\n")
-        failing = script(self.dir / "cc", "exit 1\n")
-        cc = f"cc -I{self.dir}"
-        for name, code in (("plain", "int f(void) { return 1; }"), ("data", "extern int v; int f(void) { return v; }")):
-            (self.dir / f"{name}.c").write_text(code)
-            subprocess.run(["cc", "-fPIE", "-O", "-c", "-o", f"{name}.o", f"{name}.c"], cwd=self.dir, check=True)
-            subprocess.run(["ar", "rcs", f"{name}.a", f"{name}.o"], cwd=self.dir, check=True)
-        rows = [
-            ("yes", "shared", "cc", str(self.dir / "plain.a"), "unused"),
-            ("yes", "shared", "cc", str(self.dir / "data.a"), "v"),
-            ("", "shared", "cc", str(self.dir / "data.a"), "unused"),
-            ("yes", "program", "sh"),
-            ("", "program", "no-such-program"),
-            ("", "package", "pkg-config", "libuv", "no-such-package"),
-            ("", "package", "no-such-pkg-config", "libuv"),
-            ("yes", "option", "cc", "-fstack-protector-strong"),
-            ("", "option", "cc", "-fno-such-option"),
-            ("yes", "macro", "cc", "__STDC__"),
-            ("yes", "macro", "cc -DOURS=3", "OURS"),
-            ("", "macro", "cc", "OURS"),
-            ("yes", "header", "c", "cc", "stdio.h", "-lm"),
-            ("yes", "header", "c", cc, "ours.h"),
-            ("", "header", "c", "cc", "ours.h"),
-            ("", "header", "c", "cc", "stdio.h", "-lno-such-library"),
-            ("", "header", "c++", "no-such-compiler", "stdio.h"),
-        ]
-        for expected, *args in rows:
-            with self.subTest(args=args):
-                self.assertEqual(self.probe(*args), expected)
-
-
-
 class Detection(Build):
     """deploy/detect.mk through make."""
 
@@ -126,73 +82,6 @@ exec pkg-config "$@"
         self.assertIn("/no/such/cc was not found", self.refused("all", "CC=/no/such/cc"))
         self.assertIn("check was not found", self.refused("unit", f"PKG_CONFIG={self.package_finder('check')}"))
 
-    def tools(self, *without):
-        """A folder with links to the programs of this machine, but not those whose name matches."""
-        folder = self.dir / f"bin-{len(list(self.dir.iterdir()))}"
-        folder.mkdir()
-        for place in ("/usr/bin", "/bin", "/usr/local/bin"):
-            for program in pathlib.Path(place).iterdir() if pathlib.Path(place).is_dir() else ():
-                if (
-                    not any(re.fullmatch(p, program.name) for p in without)
-                    and not (folder / program.name).is_symlink()
-                ):
-                    (folder / program.name).symlink_to(program)
-        return folder
-
-    def test_programs_that_are_not_on_the_path(self):
-        compilers = r"(.*-)?(gcc|g\+\+|c\+\+|cc|c89|c99|cpp)(-.*)?"
-        for without, expected in (
-            (r"protoc", "protoc was not found: install Debian's package protobuf-compiler"),
-            (r"protoc-gen-c", "protoc-gen-c was not found: install Debian's package protobuf-c-compiler"),
-            (r"(.*-)?pkg-?conf(ig)?", "pkg-config was not found: install Debian's package pkg-config"),
-            (compilers + r"|clang.*", "cc was not found: install Debian's package gcc"),
-        ):
-            with self.subTest(without):
-                self.assertIn(expected, self.refused("all", path=self.tools(without)))
-
-    def test_gloo(self):
-        """A compiler that finds header and library, one that finds the header alone, neither, no compiler."""
-        include = self.dir / "include" / "gloo"
-        include.mkdir(parents=True)
-        compiler = shutil.which("c++")
-        bare = script(
-            self.dir / "c++",
-            f"""for a in "$@"; do [ "$a" != -lgloo ] || exit 1; done
-exec {compiler} -I{self.dir}/include "$@"
-""",
-        )
-        self.assertNotIn("gloo", self.announced("CXX=/no/such/c++")[0])
-        if not compiler:
-            return
-        self.assertNotIn("gloo", self.announced(f"CXX={script(self.dir / 'fails', 'exit 1')}")[0])
-        hide = script(self.dir / "hides", f'exec {compiler} -nostdinc "$@"\n')
-        self.assertNotIn("gloo", self.announced(f"CXX={hide}")[0])
-        (include / "allreduce.h").write_text("")
-        line, plan = self.announced(f"CXX={bare}")
-        self.assertNotIn("gloo", line)
-        self.assert_plan(plan, "gloo_ring.cc", False)
-        subprocess.run(["ar", "rcs", self.dir / "libgloo.a"], check=True)
-        line, plan = self.announced(f"CXX={compiler} -I{self.dir}/include -L{self.dir}")
-        self.assertIn("gloo", line)
-        self.assert_plan(plan, "gloo_ring.cc", True)
-
-    def test_mpi(self):
-        """mpicc of an MPI without its headers, as Debian's mpich without libmpich-dev; a broken one; a whole one."""
-        tools = self.tools(r"mpicc\..*")
-        self.assertNotRegex(self.announced(path=tools)[0], "mpich|openmpi")
-        compiler = f"{shutil.which('cc')} -I{self.dir}"
-        script(tools / "mpicc.mpich", f'exec {compiler} "$@"\n')
-        script(tools / "mpicc.openmpi", "exit 1\n")
-        line, plan = self.announced(path=tools)
-        self.assertNotRegex(line, "mpich|openmpi")
-        self.assert_plan(plan, "mpicc.", False)
-        (self.dir / "mpi.h").write_text("")
-        line, plan = self.announced(path=tools)
-        self.assertIn("mpich", line)
-        self.assertNotIn("openmpi", line)
-        self.assert_plan(plan, "mpi-allreduce-mpich", True)
-        self.assert_plan(plan, "mpi-allreduce-openmpi", False)
-
     def test_optional_library(self):
         line, plan = self.announced(f"PKG_CONFIG={self.package_finder('grpc')}")
         self.assertIn("gRPC off", line)
@@ -201,16 +90,6 @@ exec {compiler} -I{self.dir}/include "$@"
         there = subprocess.run(["pkg-config", "--exists", "grpc"]).returncode == 0
         line, plan = self.announced()
         self.assertEqual(("gRPC on" in line, "libreduction-grpc.so" in plan), (there, there))
-
-    def test_http(self):
-        line, plan = self.announced(f"PKG_CONFIG={self.package_finder('libmicrohttpd')}")
-        self.assertIn("HTTP off", line)
-        self.assert_plan(plan, "common/host/http/port_none.c", True)
-        self.assert_plan(plan, "common/host/http/port_mhd.c", False)
-        self.assertIn("HTTP off", self.announced("HTTP=off")[0])
-        there = subprocess.run(["pkg-config", "--exists", "libmicrohttpd"]).returncode == 0
-        line, plan = self.announced()
-        self.assertEqual(("HTTP on" in line, "common/host/http/port_mhd.c" in plan), (there, there))
 
     def test_zlib(self):
         line, plan = self.announced(f"PKG_CONFIG={self.package_finder('zlib')}")
@@ -222,14 +101,6 @@ exec {compiler} -I{self.dir}/include "$@"
         there = subprocess.run(["pkg-config", "--exists", "zlib"]).returncode == 0
         line, plan = self.announced()
         self.assertEqual(("zlib on" in line, "deploy/ctl/gzip_zlib.c" in plan), (there, there))
-
-    def test_shared_libuv(self):
-        line, plan = self.announced("UV_STATIC=off")
-        self.assertIn("libuv shared in libraries", line)
-        self.assert_plan(plan, "uv_static", False)
-        self.assert_plan(plan, "libuv_a.a", False)
-        rules = (harness.ROOT / "deploy" / "debian" / "rules").read_text()
-        self.assertIn(" UV_STATIC=off ", rules)
 
     def compiled(self, source, *args):
         """The command that compiles a source."""
@@ -247,23 +118,6 @@ exec {compiler} -I{self.dir}/include "$@"
             self.assertEqual(re.findall(r"-[DU]_FORTIFY_SOURCE\S*", command), ["-D_FORTIFY_SOURCE=3"])
         adds = script(self.dir / "adds", f'exec {shutil.which("cc")} -D_FORTIFY_SOURCE=3 "$@"\n')
         self.assertNotIn("FORTIFY", self.compiled("common/error.c", f"CC={adds}"))
-
-    def test_compiler_options_and_target(self):
-        def compiler(name, text):
-            return script(self.dir / name, text + f'exec {shutil.which("cc")} "$@"\n')
-
-        refuses = compiler("refuses", 'for a in "$@"; do [ "$a" != -fcf-protection ] || exit 1; done\n')
-        self.assert_plan(self.announced(f"CC={refuses}")[1], "-fcf-protection", False)
-        accepts = compiler(
-            "accepts", 'for a in "$@"; do case $a in -fcf-protection|-fstack-clash-protection) exit 0 ;; esac; done\n'
-        )
-        plan = self.announced(f"CC={accepts}")[1]
-        self.assert_plan(plan, "-fcf-protection", True)
-        self.assert_plan(plan, "-fstack-clash-protection", True)
-        for target, expected in (("aarch64-linux-gnu", False), ("x86_64-linux-gnu", True)):
-            cc = compiler(target, f'[ "$1" != -dumpmachine ] || {{ echo {target}; exit; }}\n')
-            self.assertEqual("-mavx2" in self.announced(f"CC={cc}")[1], expected)
-        self.assertIn("skipped", self.make("compile-neon", "NEON_CC=/no/such/cc").stdout)
 
     def test_each_probe_once_and_none_for_help(self):
         log = self.dir / "log"

@@ -79,28 +79,6 @@ class Lines(Tree):
                 self.assertIn(expected, str(caught.exception))
                 self.assertIn(str(path), str(caught.exception))
 
-    def test_no_program_runs_after_an_error(self):
-        self.source("unit/test_a.c", "")
-        self.source("e2e/test_b.py", "# run: allone")
-        stderr = io.StringIO()
-        with mock.patch.object(sys, "argv", ["run.py", "default"]), contextlib.redirect_stderr(stderr):
-            with mock.patch.object(run.Runner, "run") as ran:
-                self.assertEqual(run.main(), 2)
-        ran.assert_not_called()
-        self.assertRegex(stderr.getvalue(), r"^run\.py: .*test_b\.py: 'allone' in the `run:` line")
-
-    def test_folders(self):
-        self.source("unit/server/core/test_a.c", "")
-        self.source("e2e/server/test_b.py", "# run: alone")
-        self.source("e2e/lib/test_b_server.py", "# run: alone")
-        self.assertEqual(
-            list(self.chosen("default", match="server")),
-            ["default unit/server/core/test_a", "default e2e/lib/test_b_server", "default e2e/server/test_b"],
-        )
-        self.assertEqual(list(self.chosen("default", match="server/core")), ["default unit/server/core/test_a"])
-        path = self.chosen("default")["default e2e/server/test_b"].env["PYTHONPATH"].split(":")
-        self.assertEqual(path, [str(self.root / "tests/e2e" / p) for p in ("", "lib", "server")])
-
     def test_parts(self):
         """Each program is in one of both parts, but for the simulator, which runs in both."""
         self.source("unit/test_a.c", "")
@@ -159,11 +137,6 @@ class Choice(Tree):
         self.assertEqual(found["default e2e/test_both over gRPC"].env["REDUCTION_TRANSPORT"], "grpc")
         self.assertEqual(found["default e2e/test_both"].env, {"PYTHONPATH": str(self.root / "tests/e2e")})
 
-    def test_sanitizers_run_everything_once_and_in_parallel(self):
-        found = self.chosen("san=address,undefined")
-        self.assertEqual(len(found), 8)
-        self.assertEqual([p.label for p in found.values() if not p.parallel or "gRPC" in p.label], [])
-
     def test_thread_sanitizer_runs_what_has_threads(self):
         self.assertEqual(
             list(self.chosen("san=thread")),
@@ -206,26 +179,6 @@ class SecondRun(Tree):
                     self.assertIn(words, out.getvalue())
                 self.assertEqual("busy" in out.getvalue(), "busy" in expected)
                 path.unlink()
-
-
-class Report(unittest.TestCase):
-    """Whether run.py finds a crash in what the harness writes about a process."""
-
-    def crashed(self, code):
-        p = harness.Proc("it", [harness.PYTHON, "-c", code])
-        self.addCleanup(p.kill)
-        try:
-            p.wait(30 if "abort" in code else 0.1)
-        except AssertionError as exc:
-            return bool(run.CRASH.search(str(exc)))
-        return bool(run.CRASH.search(p.report()))
-
-    def test_a_crash(self):
-        self.assertTrue(self.crashed("import os; os.abort()"))
-
-    def test_a_time_limit(self):
-        """The harness ends the process by a signal then."""
-        self.assertFalse(self.crashed("import threading; threading.Event().wait()"))
 
 
 class Project(unittest.TestCase):
