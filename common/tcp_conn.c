@@ -51,6 +51,7 @@ static int bio_write(BIO *b, const char *data, size_t n, size_t *written)
 		}
 		sent = sent < 0 ? 0 : sent;
 	}
+
 	n -= (size_t)sent;
 	if (n > 0 && !c->out)
 		c->out = malloc(TCP_CONN_OUT);
@@ -64,6 +65,7 @@ static int bio_write(BIO *b, const char *data, size_t n, size_t *written)
 	}
 	if (n > 0)
 		memcpy(c->out + c->out_at + c->out_n, data + sent, n);
+
 	c->out_n += (unsigned)n;
 	*written = n + (size_t)sent;
 	return 1;

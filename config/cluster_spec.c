@@ -229,6 +229,7 @@ static int read_pools(struct reading *r, const struct ydoc_node *cluster, unsign
 		return ydoc_fail(
 		    &r->doc, cluster, "cluster", r->e, "found %u workers in %s and %s, expected 1 to %d of them",
 		    s->workers, r->format->workers[0], r->format->workers[r->format->workers[2] ? 2 : 1], RS_WORLD_MAX);
+
 	rc = read_reducers(r, cluster);
 	if (rc)
 		return rc;

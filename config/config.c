@@ -379,11 +379,13 @@ static int finish(struct reading *r)
 		return ydoc_fail(r->doc, seen(r, "job", "min_reducers"), "job.min_reducers", r->e,
 				 "found %u, expected at most %u, the number of reducers", cfg->job.min_reducers,
 				 cfg->reducers_n);
+
 	cfg->server.lanes_auto = cfg->server.lanes == 0;
 	if (cfg->server.lanes_auto)
 		cfg->server.lanes = server_lanes();
 	for (unsigned i = 0; i < cfg->reducers_n; i++)
 		cfg->reducers[i].lanes_auto = cfg->reducers[i].lanes == 0;
+
 	cfg->sharding.chunk_auto = cfg->sharding.chunk_bytes == 0;
 	rs_config_choose(cfg);
 	name_hosts(cfg);
@@ -395,6 +397,7 @@ static int finish(struct reading *r)
 		return ydoc_fail(r->doc, seen(r, "sharding", "shards"), "sharding.shards", r->e,
 				 "found %u, expected at least %u, one for each reducer", cfg->sharding.shards,
 				 cfg->reducers_n);
+
 	cfg->sharding.owner = calloc(cfg->sharding.shards, sizeof *cfg->sharding.owner);
 	if (!cfg->sharding.owner)
 		return rs_oom(r->e, cfg->sharding.shards * sizeof *cfg->sharding.owner, "the shard map");

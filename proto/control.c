@@ -38,6 +38,7 @@ uint32_t control_pack_hello(uint8_t *out, const struct control_hello *h)
 	m.detect_ms = h->detect_ms;
 	if (h->has_nonce)
 		m.nonce = (ProtobufCBinaryData){sizeof h->nonce, (uint8_t *)h->nonce};
+
 	m.features = h->features;
 	return (uint32_t)reduction__v1__hello__pack(&m, out);
 }
@@ -271,6 +272,7 @@ int control_unpack_hello(const uint8_t *in, uint32_t len, struct control_hello *
 		rc = take_word(h.evidence, sizeof h.evidence, m->evidence, "evidence", e);
 	if (!rc)
 		rc = take_word(h.reducer, sizeof h.reducer, m->reducer, "reducer id", e);
+
 	reduction__v1__hello__free_unpacked(m, NULL);
 	if (rc)
 		return rc;

@@ -127,6 +127,7 @@ int frame_decode(const uint8_t in[FRAME_HEADER], struct frame *ret, struct rs_er
 			       in[AT_VERSION], FRAME_VERSION);
 	if (get32(in + AT_HEADER_SUM) != frame_checksum(in, AT_HEADER_SUM))
 		return rs_fail(e, RS_EPROTO, "a frame header's checksum is wrong");
+
 	f = (struct frame){
 	    .of = frame_operation(in),
 	    .type = in[AT_TYPE],
@@ -145,12 +146,14 @@ int frame_decode(const uint8_t in[FRAME_HEADER], struct frame *ret, struct rs_er
 	if (in[AT_PRIORITY] >= FRAME_PRIORITIES)
 		return rs_fail(e, RS_EPROTO, "frame priority %u is beyond %u, the highest", in[AT_PRIORITY],
 			       FRAME_PRIORITIES - 1);
+
 	most = FRAME_CONTROL_MAX;
 	if (f.type == FRAME_DATA || f.type == FRAME_RESULT || f.type == FRAME_KEPT || f.type == FRAME_PROBE)
 		most = FRAME_PAYLOAD_MAX;
 	if (f.payload_len > most)
 		return rs_fail(e, RS_EPROTO, "a %s frame announces %u payload bytes, at most %u are allowed",
 			       frame_type_name(f.type), f.payload_len, most);
+
 	*ret = f;
 	return RS_OK;
 }

@@ -146,6 +146,7 @@ int coll_all_reduce(struct coll *c, const void *send, void *recv, size_t count, 
 			dtype, op);
 		return plugin_fail(c->plugin, &e);
 	}
+
 	r = coll_take(c);
 	if (!r)
 		return NCCL_SUCCESS;
@@ -166,6 +167,7 @@ int coll_all_reduce(struct coll *c, const void *send, void *recv, size_t count, 
 		atomic_store_explicit(&r->state, broken ? COLL_FAILED : COLL_DONE, memory_order_relaxed);
 		return NCCL_SUCCESS;
 	}
+
 	atomic_store_explicit(&r->state, COLL_PENDING, memory_order_relaxed);
 	coll_began(c);
 	if (engine_submit(c->engine, &r->op, &e)) {
@@ -173,6 +175,7 @@ int coll_all_reduce(struct coll *c, const void *send, void *recv, size_t count, 
 		atomic_store_explicit(&r->state, COLL_FAILED, memory_order_relaxed);
 		return NCCL_SUCCESS; /* test tells the error */
 	}
+
 	c->started++;
 	c->bytes += r->bytes;
 	return NCCL_SUCCESS;

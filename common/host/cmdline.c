@@ -136,6 +136,7 @@ static bool apply(const struct cmdline *cl, int argc, char **argv, struct rs_con
 	}
 	if (optind >= argc)
 		return true;
+
 	snprintf(msg, sizeof msg, "argument: found \"%.256s\", expected options only (see --help)", argv[optind]);
 	return fail(cl, msg, STATUS_USAGE, ret_status);
 }

@@ -183,6 +183,7 @@ static int run_check(const struct call *call, struct rs_err *e)
 		return rc;
 	if (!role && call->value[CHECK_CONNECT])
 		role = CHECK_WORKER;
+
 	roles = role;
 	check_init(&c);
 	loaded = check_load(&c, &cfg, call->file, true);
@@ -202,6 +203,7 @@ static int run_check(const struct call *call, struct rs_err *e)
 		rc = rs_oom(e, 0, "the result");
 	else if (!rc && c.errors)
 		rc = rs_fail(e, RS_ECONFIG, "%s", "");
+
 	free(probes);
 	if (loaded)
 		rs_config_close(&cfg);

@@ -243,6 +243,7 @@ int probe_all(struct probe **ret, const struct rs_config *cfg, uint32_t timeout_
 		rc = ask_all(all, cfg->reducers_n, e);
 	if (opt.client)
 		opt.rpc->client_free(opt.client);
+
 	SSL_CTX_free(opt.ctx);
 	tls_texts_free(&texts);
 	auth_secret_clear(&secret);

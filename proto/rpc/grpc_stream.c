@@ -573,6 +573,7 @@ int stream_open(struct rpc_stream **ret, struct rpc_client *c, const struct rpc_
 		stream_unref(s);
 		return e->code;
 	}
+
 	s->channel = channel;
 	s->own = client_security(opt->tls);
 	s->waker = opt->waker;

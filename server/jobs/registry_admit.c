@@ -162,6 +162,7 @@ static int find_job(struct registry *r, const struct control_hello *h, struct jo
 			found = j;
 		}
 	}
+
 	*ret = found;
 	return RS_OK;
 }
@@ -226,6 +227,7 @@ static int open_job(struct registry *r, const struct control_hello *h, struct jo
 				       "job %s needs %" PRIu64 " bytes of memory, %" PRIu64
 				       " of this reducer's server.memory are free",
 				       h->job, bytes, room);
+
 	j = malloc(sizeof *j);
 	fresh.members = calloc(h->world_size, sizeof *fresh.members);
 	fresh.memory = r->opt.alloc(r->opt.ctx, slots);
@@ -236,6 +238,7 @@ static int open_job(struct registry *r, const struct control_hello *h, struct jo
 		free(j);
 		return registry_refuse(no, RS_ENOMEM, true, "out of memory for job %s in this reducer", h->job);
 	}
+
 	fresh.memory_len = slots;
 	fresh.bound = bytes;
 	fresh.id = r->next_id++;

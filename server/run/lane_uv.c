@@ -289,6 +289,7 @@ static void on_mail(struct mailbox *m, struct mail *mail)
 		stop(t);
 		break;
 	}
+
 	free(l);
 }
 

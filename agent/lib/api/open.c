@@ -118,6 +118,7 @@ static int open_resolve_rank(struct opening *o, struct rs_err *e)
 	if (rank >= world)
 		return rs_fail(e, RS_EINVAL, "rank %lld is not a rank of %lld: 0 to %lld were expected",
 			       (long long)rank, (long long)world, (long long)world - 1);
+
 	o->to.rank = (unsigned)rank;
 	o->to.world_size = (unsigned)world;
 	o->to.generation = (uint32_t)(generation >= 0 ? generation : l->generation >= 0 ? l->generation : 0);

@@ -17,6 +17,7 @@ int client_ask(struct client *c, const union local_message *m, enum local_type t
 	pthread_mutex_unlock(&c->lock);
 	if (!broken)
 		client_send(c->fd, m); /* a failure means that the agent is lost, which the reader finds, too */
+
 	pthread_mutex_lock(&c->lock);
 	while (!c->replied && !c->broken)
 		pthread_cond_wait(&c->changed, &c->lock);
@@ -33,6 +34,7 @@ int client_ask(struct client *c, const union local_message *m, enum local_type t
 		else
 			*ret = c->reply;
 	}
+
 	pthread_mutex_unlock(&c->lock);
 	pthread_mutex_unlock(&c->ask_lock);
 	if (rc && fd >= 0)

@@ -65,6 +65,7 @@ static int client_plan_memory(struct client *c, const struct backend_request *re
 	}
 	if (client_in_pieces(op->bytes))
 		op->ring = client_ring_bytes(c, op->bytes);
+
 	rc = client_stage_take(c, head + op->ring, &op->stage, e);
 	if (rc)
 		return rc;
@@ -281,6 +282,7 @@ int client_open(struct backend **ret, const struct backend_options *opt, struct 
 		free(c);
 		return rc;
 	}
+
 	c->base.v = &vtbl;
 	c->base.priorities = grants.priorities;
 	c->base.single_node = grants.single_node;
@@ -302,6 +304,7 @@ int client_open(struct backend **ret, const struct backend_options *opt, struct 
 		client_delete(c);
 		return rc;
 	}
+
 	c->cfg = opt->cfg;
 	*ret = &c->base;
 	return RS_OK;

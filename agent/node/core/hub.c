@@ -169,6 +169,7 @@ static int local_client_on_message(struct local_client *c, union local_message *
 		local_job_goodbye(c);
 		break;
 	}
+
 	local_client_leave(c, LOCAL_ABORT, NULL, false);
 	return RS_OK;
 }

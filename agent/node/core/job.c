@@ -61,6 +61,7 @@ static int local_job_new(struct local_job **ret, struct local_hub *h, const stru
 	j = calloc(1, sizeof *j);
 	if (!j)
 		goto err;
+
 	j->members = calloc(hello->local_world_size, sizeof *j->members);
 	j->ring = calloc(h->ops, sizeof *j->ring);
 	if (!j->members || !j->ring)
@@ -263,6 +264,7 @@ static int local_job_find_or_new(struct local_hub *h, const struct local_hello *
 		if (strcmp(j->name, m->job) == 0 && j->generation > m->generation)
 			return rs_fail(e, RS_EREFUSED, "job %s is at generation %u, generation %u is over", j->name,
 				       j->generation, m->generation);
+
 	j = local_job_find(h, m);
 	if (j && j->state != JOB_GATHERING)
 		return local_job_refuse_late(j, m, ret_retry, e);
@@ -279,6 +281,7 @@ static int local_job_find_or_new(struct local_hub *h, const struct local_hello *
 		*ret_retry = true; /* other jobs will end and free memory */
 		return e->code;
 	}
+
 	*ret = j;
 	rs_fail(&old, RS_ECLOSED, "generation %u of job %s has started on %s", m->generation, m->job, h->host);
 	for (j = LIST_FIRST(&h->jobs); j; j = LIST_NEXT(j, link))

@@ -246,5 +246,6 @@ void local_op_prepare(struct local_op *op)
 		if (op->job->single_worker && (x->wide || x->of.op == RS_AVG))
 			x->finish = local_op_finish_sum;
 	}
+
 	local_op_detect_nonfinite(op);
 }

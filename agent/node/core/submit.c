@@ -82,6 +82,7 @@ static int local_submit_find_memory(struct local_client *c, const struct local_s
 	}
 	if (s->of.count > UINT64_MAX / s->of.size)
 		return rs_fail(e, RS_EPROTO, "SUBMIT of %" PRIu64 " elements", s->of.count);
+
 	rc = s->ring ? local_ring_check(c->job, s, e) : RS_OK;
 	if (rc)
 		return rc;
@@ -90,12 +91,14 @@ static int local_submit_find_memory(struct local_client *c, const struct local_s
 		if (s->send_buffer == s->recv_buffer && s->send_offset == s->recv_offset)
 			send_bytes = s->ring;
 	}
+
 	rc = local_buffer_get(c, s->send_buffer, s->send_offset, send_bytes, &side.send, e);
 	if (rc)
 		return rc;
 	rc = local_buffer_get(c, s->recv_buffer, s->recv_offset, recv_bytes, &side.recv, e);
 	if (rc)
 		goto put_send;
+
 	rc = local_submit_check_memory(s, send_bytes, recv_bytes, &side, e);
 	if (rc)
 		goto put_recv;
@@ -156,6 +159,7 @@ int local_job_submit(struct local_client *c, const struct local_submit *s, struc
 	}
 	if (rc)
 		return rc;
+
 	(*at)->part[c->local_rank] = side;
 	(*at)->parts_n++;
 	if (side.ring && (!(*at)->ring || side.ring < (*at)->ring))
@@ -166,6 +170,7 @@ int local_job_submit(struct local_client *c, const struct local_submit *s, struc
 		local_job_fail(j, &differs);
 		return RS_OK;
 	}
+
 	local_job_match(j);
 	local_job_check_left(j);
 	return RS_OK;

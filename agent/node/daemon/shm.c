@@ -49,6 +49,7 @@ static int shm_make(struct making *m, struct rs_err *e)
 	fd = memfd_create("reduction", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 	if (fd < 0)
 		return rs_fail_sys(e, RS_EIO, errno, "the agent cannot make shared memory");
+
 	rc = ftruncate(fd, (off_t)m->bytes) ? errno : posix_fallocate(fd, 0, (off_t)m->bytes);
 	if (!rc && fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL))
 		rc = errno;
@@ -57,6 +58,7 @@ static int shm_make(struct making *m, struct rs_err *e)
 				 (unsigned long long)m->bytes);
 		goto close_fd;
 	}
+
 	/* mapping all pages now keeps page faults out of the engines' threads */
 	map = mmap(NULL, m->bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd, 0);
 	if (map == MAP_FAILED) {
@@ -64,6 +66,7 @@ static int shm_make(struct making *m, struct rs_err *e)
 				 (unsigned long long)m->bytes);
 		goto close_fd;
 	}
+
 	m->fd = fd;
 	m->map = map;
 	return RS_OK;

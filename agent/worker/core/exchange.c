@@ -108,6 +108,7 @@ int exchange_new(struct exchange **ret, const struct exchange_options *opt, uint
 			       opt->world_size, opt->processes);
 	while (ring < p->window)
 		ring *= 2;
+
 	x = calloc(1, sizeof *x);
 	if (!x)
 		return rs_oom(e, 0, "the connections to the reducers");
@@ -138,6 +139,7 @@ int exchange_new(struct exchange **ret, const struct exchange_options *opt, uint
 		exchange_free(x);
 		return rs_fail(e, why.code, "%s", why.msg);
 	}
+
 	exchange_init_links(x, ring, now_ms);
 	*ret = x;
 	return RS_OK;

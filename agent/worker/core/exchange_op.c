@@ -72,6 +72,7 @@ int exchange_submit(struct exchange *x, struct exchange_op *op, uint64_t now_ms,
 			return rs_fail(e, x->err.code, "%s", x->err.msg);
 		return rs_fail(e, RS_ECLOSED, "the communicator is closed");
 	}
+
 	rs_assert(op->done != NULL);
 	op->chunk_elems = x->params->chunk_bytes / op->of.size;
 	op->chunks = op->chunks_left = frame_chunks(op->of.count, op->chunk_elems);

@@ -153,6 +153,7 @@ void exchange_tick(struct exchange *x, uint64_t now_ms)
 		op_timeout_text(x, x->first, now_ms, &e);
 		exchange_fail(x, &e, true, NULL, now_ms);
 	}
+
 	due = x->state < EXCHANGE_ENDING ? exchange_tick_links(x, now_ms) : 0;
 	if (x->state >= EXCHANGE_ENDING) {
 		exchange_tick_end(x, now_ms);

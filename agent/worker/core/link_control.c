@@ -121,6 +121,7 @@ static void link_on_welcome(struct link *l, uint64_t now_ms)
 		link_refused(l, e.code, e.msg, NULL, now_ms);
 		return;
 	}
+
 	l->peer_detect_ms = w.detect_ms ? w.detect_ms : l->x->params->detect_ms;
 	if (l->peer_detect_ms < LINK_DETECT_MIN_MS)
 		l->peer_detect_ms = LINK_DETECT_MIN_MS;

@@ -144,12 +144,14 @@ static int engine_init_exchange(struct engine *en, struct rs_err *e)
 		rc = engine_grpc_init(&en->grpc, o->cfg, e);
 	if (rc)
 		return rc;
+
 	rc = exchange_new(&en->x, &xo, uv_now(&en->loop), e);
 	if (rc)
 		return rc;
 	en->conns = calloc(exchange_links(en->x), sizeof *en->conns);
 	if (!en->conns)
 		return rs_oom(e, exchange_links(en->x) * sizeof *en->conns, "%u connections", exchange_links(en->x));
+
 	en->conns_n = exchange_links(en->x);
 	for (unsigned i = 0; i < en->conns_n && !rc; i++)
 		rc = (o->cfg->job.grpc ? conn_grpc_new : conn_tcp_new)(&en->conns[i], en, i, e);

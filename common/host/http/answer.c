@@ -159,6 +159,7 @@ void http_answer_make(struct http_answer *ret, const struct http_path *path, con
 		answer_health(ret, path, r);
 		return;
 	}
+
 	out = open_memstream(&ret->body, &ret->len);
 	if (out && path->method == SERVICE_EVENTS)
 		write_events(r, out);
@@ -169,6 +170,7 @@ void http_answer_make(struct http_answer *ret, const struct http_path *path, con
 		http_answer_text(ret, 503, "out of memory for the answer");
 		return;
 	}
+
 	ret->type = strcmp(path->path, "/metrics") != 0 ? "application/json"
 		    : openmetrics                       ? "application/openmetrics-text; version=1.0.0; charset=utf-8"
 							: "text/plain; version=0.0.4; charset=utf-8";

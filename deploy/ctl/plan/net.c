@@ -183,6 +183,7 @@ int plan_net_init(struct plan_net *ret, unsigned *on, const struct rs_config *cf
 		    e, RS_ECONFIG,
 		    "plan.workers: found %s, expected at least 2, there, in the list workers, or from --workers",
 		    workers ? "1 worker" : "no workers");
+
 	net.uplink = (double)cfg->plan.uplink / 8;
 	net.machine = calloc(workers + cfg->reducers_n, sizeof *net.machine);
 	k.source = calloc(workers + cfg->reducers_n, sizeof *k.source);
@@ -198,6 +199,7 @@ int plan_net_init(struct plan_net *ret, unsigned *on, const struct rs_config *cf
 		rc = check_racks(&net, cfg, e);
 	if (rc == RS_OK)
 		rc = plan_net_spread(&net, e);
+
 	free(k.source);
 	if (rc)
 		plan_net_close(&net);

@@ -325,6 +325,7 @@ static int size_reducers(struct render *r, const struct section *s, struct rs_er
 		r->reducer_rate = r->opt.reducer_rate;
 	if (!r->reducer_rate)
 		r->reducer_rate = render_machine_rate(r->opt.machines, r->reducer_type);
+
 	snprintf(field, sizeof field, "%s.bandwidth", path);
 	if (!r->reducer_rate)
 		return ydoc_fail(
@@ -332,6 +333,7 @@ static int size_reducers(struct render *r, const struct section *s, struct rs_er
 		    "not found, and the bandwidth of machine type \"%.40s\" is not known; expected it here or "
 		    "as --reducer-bandwidth",
 		    r->reducer_type);
+
 	snprintf(field, sizeof field, "%s.imageUri", path);
 	if (!r->image)
 		return ydoc_fail(&r->tree.doc, at, field, e,
