@@ -65,7 +65,7 @@ static void call_unref(struct rpc_call *c)
 	live_remove(live);
 }
 
-static bool start(struct rpc_call *c, struct call_op *op, const grpc_op *ops, size_t n)
+static bool call_start(struct rpc_call *c, struct call_op *op, const grpc_op *ops, size_t n)
 {
 	atomic_fetch_add(&c->refs, 1);
 	op_release(&op->op);
@@ -80,7 +80,7 @@ static struct rpc_call *call_of(struct op *op)
 	return ((struct call_op *)op)->call;
 }
 
-static grpc_byte_buffer *buffer_of(const void *message, size_t len)
+static grpc_byte_buffer *call_buffer_of(const void *message, size_t len)
 {
 	grpc_slice slice = grpc_slice_from_copied_buffer(message, len);
 	grpc_byte_buffer *bb = grpc_raw_byte_buffer_create(&slice, 1);
@@ -90,7 +90,7 @@ static grpc_byte_buffer *buffer_of(const void *message, size_t len)
 }
 
 /* Sends the end of the call, unless a message is still being sent. With the lock. */
-static void finish_start(struct rpc_call *c)
+static void call_finish_start(struct rpc_call *c)
 {
 	grpc_slice why = grpc_slice_from_static_string(c->why);
 	grpc_op ops[3];
@@ -108,10 +108,10 @@ static void finish_start(struct rpc_call *c)
 	ops[n].op = GRPC_OP_SEND_STATUS_FROM_SERVER;
 	ops[n].data.send_status_from_server.status = c->code;
 	ops[n++].data.send_status_from_server.status_details = &why;
-	start(c, &c->finish, ops, n);
+	call_start(c, &c->finish, ops, n);
 }
 
-static void on_sent(struct op *op, bool ok)
+static void call_on_sent(struct op *op, bool ok)
 {
 	struct rpc_call *c = call_of(op);
 
@@ -119,14 +119,14 @@ static void on_sent(struct op *op, bool ok)
 	pthread_mutex_lock(&c->lock);
 	c->under_way = false;
 	if (c->ending)
-		finish_start(c);
+		call_finish_start(c);
 	else if (c->waker.wake)
 		c->waker.wake(c->waker.user);
 	pthread_mutex_unlock(&c->lock);
 	call_unref(c);
 }
 
-static void on_ended(struct op *op, bool ok)
+static void call_on_ended(struct op *op, bool ok)
 {
 	struct rpc_call *c = call_of(op);
 
@@ -139,7 +139,7 @@ static void on_ended(struct op *op, bool ok)
 	call_unref(c);
 }
 
-static void on_done(struct op *op, bool ok)
+static void call_on_done(struct op *op, bool ok)
 {
 	(void)ok;
 	call_unref(call_of(op));
@@ -147,7 +147,7 @@ static void on_done(struct op *op, bool ok)
 
 /* Copies the request out of gRPC's slices. False: it is too long, or there is no
  * memory. */
-static bool take_request(struct rpc_call *c)
+static bool call_take_request(struct rpc_call *c)
 {
 	grpc_byte_buffer_reader reader;
 	grpc_slice *slice;
@@ -165,10 +165,10 @@ static bool take_request(struct rpc_call *c)
 	return c->request;
 }
 
-static void on_request(struct op *op, bool ok)
+static void call_on_request(struct op *op, bool ok)
 {
 	struct rpc_call *c = call_of(op);
-	bool arrived = ok && c->in, taken = arrived && take_request(c);
+	bool arrived = ok && c->in, taken = arrived && call_take_request(c);
 
 	waiting_remove(&c->waiter);
 	if (c->in)
@@ -183,7 +183,7 @@ static void on_request(struct op *op, bool ok)
 	call_unref(c);
 }
 
-static void tag(struct rpc_call *c, struct call_op *op, void (*done)(struct op *op, bool ok))
+static void call_tag(struct rpc_call *c, struct call_op *op, void (*done)(struct op *op, bool ok))
 {
 	op->op.done = done;
 	op->call = c;
@@ -205,15 +205,15 @@ struct rpc_call *call_accept(grpc_call *call, grpc_metadata_array *headers, cons
 	c->waiting = waiting;
 	c->headers = *headers;
 	grpc_metadata_array_init(headers);
-	tag(c, &c->rx, on_request);
-	tag(c, &c->tx, on_sent);
-	tag(c, &c->end, on_ended);
-	tag(c, &c->finish, on_done);
+	call_tag(c, &c->rx, call_on_request);
+	call_tag(c, &c->tx, call_on_sent);
+	call_tag(c, &c->end, call_on_ended);
+	call_tag(c, &c->finish, call_on_done);
 	end.data.recv_close_on_server.cancelled = &c->cancelled;
 	request.data.recv_message.recv_message = &c->in;
 	waiting_add(&c->waiter, waiting, call, "no request came in time");
-	start(c, &c->end, &end, 1);
-	if (!start(c, &c->rx, &request, 1)) {
+	call_start(c, &c->end, &end, 1);
+	if (!call_start(c, &c->rx, &request, 1)) {
 		waiting_remove(&c->waiter);
 		call_end(c, RPC_CODE_UNAVAILABLE, "the server is stopping", NULL, 0);
 	}
@@ -267,13 +267,13 @@ bool call_send(struct rpc_call *c, const void *message, size_t len)
 	memset(ops, 0, sizeof ops);
 	pthread_mutex_lock(&c->lock);
 	if (!c->under_way && !atomic_load(&c->ended)) {
-		bb = buffer_of(message, len);
+		bb = call_buffer_of(message, len);
 		if (!c->begun)
 			ops[n++].op = GRPC_OP_SEND_INITIAL_METADATA;
 		ops[n].op = GRPC_OP_SEND_MESSAGE;
 		ops[n++].data.send_message.send_message = bb;
 		c->begun = true;
-		sent = c->under_way = start(c, &c->tx, ops, n);
+		sent = c->under_way = call_start(c, &c->tx, ops, n);
 		grpc_byte_buffer_destroy(bb);
 	}
 	pthread_mutex_unlock(&c->lock);
@@ -293,9 +293,9 @@ void call_end(struct rpc_call *c, enum rpc_code code, const char *why, const voi
 	c->code = (grpc_status_code)code;
 	snprintf(c->why, sizeof c->why, "%s", why ? why : "");
 	if (message)
-		c->last = buffer_of(message, len);
+		c->last = call_buffer_of(message, len);
 	if (!atomic_load(&c->ended))
-		finish_start(c);
+		call_finish_start(c);
 	pthread_mutex_unlock(&c->lock);
 	waiting_add(&c->waiter, c->waiting, c->call, "the answer was not taken in time");
 	call_unref(c);

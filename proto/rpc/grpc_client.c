@@ -7,7 +7,7 @@
 
 enum { WATCH_MS = 5000, WATCH_TIMEOUT_MS = 10000 };
 
-static grpc_arg integer(const char *key, int value)
+static grpc_arg client_integer(const char *key, int value)
 {
 	return (grpc_arg){.type = GRPC_ARG_INTEGER, .key = (char *)key, .value.integer = value};
 }
@@ -25,14 +25,14 @@ grpc_channel *client_channel(const char *address, const char *authority, const s
 	grpc_arg args[10] = {
 	    /* a connection for each channel, not one for all with the same address: lanes
 	     * must not delay each other */
-	    integer(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1),
-	    integer(GRPC_ARG_ENABLE_HTTP_PROXY, 0),
+	    client_integer(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1),
+	    client_integer(GRPC_ARG_ENABLE_HTTP_PROXY, 0),
 	    /* the user of a stream reconnects itself, and knows what has to be sent
 	     * again */
-	    integer(GRPC_ARG_ENABLE_RETRIES, 0),
-	    integer(GRPC_ARG_SERVICE_CONFIG_DISABLE_RESOLUTION, 1),
-	    integer(GRPC_ARG_MAX_RECEIVE_MESSAGE_LENGTH, message_max),
-	    integer(GRPC_ARG_HTTP2_MAX_FRAME_SIZE, FRAME_BYTES),
+	    client_integer(GRPC_ARG_ENABLE_RETRIES, 0),
+	    client_integer(GRPC_ARG_SERVICE_CONFIG_DISABLE_RESOLUTION, 1),
+	    client_integer(GRPC_ARG_MAX_RECEIVE_MESSAGE_LENGTH, message_max),
+	    client_integer(GRPC_ARG_HTTP2_MAX_FRAME_SIZE, FRAME_BYTES),
 	};
 	grpc_channel_args all = {.num_args = 6, .args = args};
 	grpc_channel_credentials *creds = tls ? client_credentials(tls, e) : grpc_insecure_credentials_create();
@@ -41,9 +41,9 @@ grpc_channel *client_channel(const char *address, const char *authority, const s
 	if (!creds)
 		return NULL;
 	if (watched) {
-		args[all.num_args++] = integer(GRPC_ARG_KEEPALIVE_TIME_MS, WATCH_MS);
-		args[all.num_args++] = integer(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, WATCH_TIMEOUT_MS);
-		args[all.num_args++] = integer(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
+		args[all.num_args++] = client_integer(GRPC_ARG_KEEPALIVE_TIME_MS, WATCH_MS);
+		args[all.num_args++] = client_integer(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, WATCH_TIMEOUT_MS);
+		args[all.num_args++] = client_integer(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
 	}
 	if (authority)
 		args[all.num_args++] = (grpc_arg){.type = GRPC_ARG_STRING,

@@ -14,7 +14,7 @@ static struct {
 	struct log_sink *first;
 } sinks = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-static void on_line(gpr_log_func_args *args)
+static void log_on_line(gpr_log_func_args *args)
 {
 	char text[LINE_MAX_BYTES];
 
@@ -34,7 +34,7 @@ void log_add(struct log_sink *sink)
 	sink->next = sinks.first;
 	sinks.first = sink;
 	pthread_mutex_unlock(&sinks.lock);
-	gpr_set_log_function(on_line);
+	gpr_set_log_function(log_on_line);
 }
 
 void log_remove(struct log_sink *sink)

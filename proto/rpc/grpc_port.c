@@ -55,7 +55,7 @@ static void port_unref(struct port *p)
 	opt.closed(opt.owner);
 }
 
-static void request_next(struct request *r)
+static void port_request_next(struct request *r)
 {
 	grpc_completion_queue *cq = worker_queue(r->worker)->cq;
 	grpc_server *server = r->port->server;
@@ -67,7 +67,7 @@ static void request_next(struct request *r)
 	grpc_server_request_call(server, &a->call, &a->details, &a->headers, cq, cq, &r->op);
 }
 
-static void on_call(struct op *op, bool ok)
+static void port_on_call(struct op *op, bool ok)
 {
 	struct request *r = (struct request *)op;
 
@@ -76,18 +76,18 @@ static void on_call(struct op *op, bool ok)
 	grpc_metadata_array_destroy(&r->arrival.headers);
 	grpc_call_details_destroy(&r->arrival.details);
 	if (ok)
-		request_next(r);
+		port_request_next(r);
 	else
 		port_unref(r->port);
 }
 
-static void on_shutdown(struct op *op, bool ok)
+static void port_on_shutdown(struct op *op, bool ok)
 {
 	(void)ok;
 	port_unref((struct port *)((char *)op - offsetof(struct port, shutdown)));
 }
 
-static grpc_server *make_server(const struct port_options *opt)
+static grpc_server *port_make_server(const struct port_options *opt)
 {
 	grpc_arg args[] = {
 	    {.type = GRPC_ARG_INTEGER, .key = (char *)GRPC_ARG_ALLOW_REUSEPORT, .value.integer = 0},
@@ -133,7 +133,7 @@ static grpc_server *make_server(const struct port_options *opt)
 }
 
 /* gRPC reports only that it cannot listen; this asks the system for the reason. */
-static int why_not(const char *address, struct rs_err *e)
+static int port_why_not(const char *address, struct rs_err *e)
 {
 	struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE}, *list;
 	int rc, one = 1, fd;
@@ -156,7 +156,7 @@ static int why_not(const char *address, struct rs_err *e)
 	return rc ? rc : rs_fail(e, RS_EIO, "gRPC cannot listen on %s", address);
 }
 
-static int listen_on(struct port *p, const char *address, struct keys *keys, unsigned *ret_port, struct rs_err *e)
+static int port_listen_on(struct port *p, const char *address, struct keys *keys, unsigned *ret_port, struct rs_err *e)
 {
 	grpc_server_credentials *creds = keys ? server_credentials(keys, e) : grpc_insecure_server_credentials_create();
 	mode_t before = 0;
@@ -171,7 +171,7 @@ static int listen_on(struct port *p, const char *address, struct keys *keys, uns
 		umask(before);
 	grpc_server_credentials_release(creds);
 	if (port <= 0)
-		return why_not(address, e);
+		return port_why_not(address, e);
 	*ret_port = (unsigned)port;
 	return RS_OK;
 }
@@ -186,11 +186,11 @@ int port_open(struct port **ret, const struct port_options *opt, const char *add
 	if (!p)
 		return rs_oom(e, sizeof *p + n * sizeof p->requests[0], "a gRPC server");
 	p->opt = *opt;
-	p->server = make_server(opt);
-	p->shutdown.done = on_shutdown;
+	p->server = port_make_server(opt);
+	p->shutdown.done = port_on_shutdown;
 	for (unsigned i = 0; i < opt->workers_n; i++)
 		grpc_server_register_completion_queue(p->server, worker_queue(opt->workers[i])->cq, NULL);
-	rc = listen_on(p, address, keys, ret_port, e);
+	rc = port_listen_on(p, address, keys, ret_port, e);
 	if (rc) {
 		atomic_init(&p->refs, 1);
 		port_close(p);
@@ -199,10 +199,10 @@ int port_open(struct port **ret, const struct port_options *opt, const char *add
 	atomic_init(&p->refs, n + 1);
 	grpc_server_start(p->server);
 	for (unsigned i = 0; i < n; i++) {
-		p->requests[i].op.done = on_call;
+		p->requests[i].op.done = port_on_call;
 		p->requests[i].port = p;
 		p->requests[i].worker = opt->workers[i / REQUESTS];
-		request_next(&p->requests[i]);
+		port_request_next(&p->requests[i]);
 	}
 	*ret = p;
 	return RS_OK;

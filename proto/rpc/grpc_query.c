@@ -59,7 +59,7 @@ static void ask_unref(struct rpc_query *a)
 	live_remove(live);
 }
 
-static bool start(struct rpc_query *a, struct query_op *op, const grpc_op *ops, size_t n)
+static bool query_start(struct rpc_query *a, struct query_op *op, const grpc_op *ops, size_t n)
 {
 	atomic_fetch_add(&a->refs, 1);
 	op_release(&op->op);
@@ -75,18 +75,18 @@ static struct rpc_query *ask_of(struct op *op)
 }
 
 /* With the lock. */
-static void receive(struct rpc_query *a)
+static void query_receive(struct rpc_query *a)
 {
 	grpc_op op = {.op = GRPC_OP_RECV_MESSAGE, .data.recv_message.recv_message = &a->in};
 
 	if (a->under_way || a->last || a->received)
 		return;
 	a->in = NULL;
-	a->under_way = start(a, &a->rx, &op, 1);
+	a->under_way = query_start(a, &a->rx, &op, 1);
 	a->last = !a->under_way;
 }
 
-static void on_message(struct op *op, bool ok)
+static void query_on_message(struct op *op, bool ok)
 {
 	struct rpc_query *a = ask_of(op);
 
@@ -99,7 +99,7 @@ static void on_message(struct op *op, bool ok)
 	ask_unref(a);
 }
 
-static void on_ended(struct op *op, bool ok)
+static void query_on_ended(struct op *op, bool ok)
 {
 	struct rpc_query *a = ask_of(op);
 
@@ -111,13 +111,13 @@ static void on_ended(struct op *op, bool ok)
 	ask_unref(a);
 }
 
-static void on_done(struct op *op, bool ok)
+static void query_on_done(struct op *op, bool ok)
 {
 	(void)ok;
 	ask_unref(ask_of(op));
 }
 
-static void tag(struct rpc_query *a, struct query_op *op, void (*done)(struct op *op, bool ok))
+static void query_tag(struct rpc_query *a, struct query_op *op, void (*done)(struct op *op, bool ok))
 {
 	op->op.done = done;
 	op->query = a;
@@ -139,14 +139,14 @@ static struct rpc_query *ask_new(void)
 	a->details = grpc_empty_slice();
 	grpc_metadata_array_init(&a->headers);
 	grpc_metadata_array_init(&a->trailers);
-	tag(a, &a->begin, on_done);
-	tag(a, &a->rx, on_message);
-	tag(a, &a->end, on_ended);
+	query_tag(a, &a->begin, query_on_done);
+	query_tag(a, &a->rx, query_on_message);
+	query_tag(a, &a->end, query_on_ended);
 	return a;
 }
 
 /* Sends the request, and requests the answer. */
-static void begin(struct rpc_query *a, const struct rpc_query_options *opt)
+static void query_begin(struct rpc_query *a, const struct rpc_query_options *opt)
 {
 	grpc_metadata header = {.key = grpc_slice_from_copied_string(opt->header ? opt->header : ""),
 				.value = grpc_slice_from_copied_string(opt->value ? opt->value : "")};
@@ -166,10 +166,10 @@ static void begin(struct rpc_query *a, const struct rpc_query_options *opt)
 	end.data.recv_status_on_client.trailing_metadata = &a->trailers;
 	end.data.recv_status_on_client.status = &a->status;
 	end.data.recv_status_on_client.status_details = &a->details;
-	start(a, &a->end, &end, 1);
-	start(a, &a->begin, ops, 4);
+	query_start(a, &a->end, &end, 1);
+	query_start(a, &a->begin, ops, 4);
 	pthread_mutex_lock(&a->lock);
-	receive(a);
+	query_receive(a);
 	pthread_mutex_unlock(&a->lock);
 	grpc_byte_buffer_destroy(request);
 	grpc_slice_unref(slice);
@@ -179,7 +179,7 @@ static void begin(struct rpc_query *a, const struct rpc_query_options *opt)
 
 /* Checks the header: gRPC does not start a call with an invalid header, and gives no
  * reason. */
-static bool can_be_sent(const char *value)
+static bool query_can_be_sent(const char *value)
 {
 	grpc_slice slice = grpc_slice_from_copied_string(value);
 	bool good = grpc_header_nonbin_value_is_legal(slice);
@@ -194,7 +194,7 @@ int query(struct rpc_query **ret, struct rpc_client *c, const struct rpc_query_o
 	gpr_timespec by = gpr_inf_future(GPR_CLOCK_MONOTONIC);
 	grpc_slice path;
 
-	if (opt->header && !can_be_sent(opt->value))
+	if (opt->header && !query_can_be_sent(opt->value))
 		return rs_fail(e, RS_EINVAL, "the header %s has characters that gRPC cannot send", opt->header);
 	a = ask_new();
 	if (!a)
@@ -213,13 +213,13 @@ int query(struct rpc_query **ret, struct rpc_client *c, const struct rpc_query_o
 	a->call =
 	    grpc_channel_create_call(a->channel, NULL, GRPC_PROPAGATE_DEFAULTS, c->queue.cq, path, NULL, by, NULL);
 	grpc_slice_unref(path);
-	begin(a, opt);
+	query_begin(a, opt);
 	*ret = a;
 	return RS_OK;
 }
 
 /* Waits until a message or the end has arrived; false: timeout. With the lock. */
-static bool wait_for(struct rpc_query *a, uint32_t wait_ms)
+static bool query_wait_for(struct rpc_query *a, uint32_t wait_ms)
 {
 	struct timespec by;
 	int rc = 0;
@@ -238,7 +238,7 @@ static bool wait_for(struct rpc_query *a, uint32_t wait_ms)
 }
 
 /* Returns the message that has arrived, as contiguous bytes. With the lock. */
-static int take(struct rpc_query *a, const uint8_t **ret, size_t *ret_len, enum rpc_code *code, struct rs_err *e)
+static int query_take(struct rpc_query *a, const uint8_t **ret, size_t *ret_len, enum rpc_code *code, struct rs_err *e)
 {
 	size_t len = grpc_byte_buffer_length(a->received), at = 0;
 	grpc_byte_buffer_reader reader;
@@ -258,7 +258,7 @@ static int take(struct rpc_query *a, const uint8_t **ret, size_t *ret_len, enum 
 	grpc_byte_buffer_reader_destroy(&reader);
 	grpc_byte_buffer_destroy(a->received);
 	a->received = NULL;
-	receive(a);
+	query_receive(a);
 	*ret = a->message;
 	*ret_len = len;
 	return 1;
@@ -271,10 +271,10 @@ int query_next(struct rpc_query *a, uint32_t wait_ms, const uint8_t **ret, size_
 	int rc;
 
 	pthread_mutex_lock(&a->lock);
-	if (!wait_for(a, wait_ms)) {
+	if (!query_wait_for(a, wait_ms)) {
 		rc = RPC_AGAIN;
 	} else if (a->received) {
-		rc = take(a, ret, ret_len, code, e);
+		rc = query_take(a, ret, ret_len, code, e);
 	} else if (a->status == GRPC_STATUS_OK) {
 		rc = 0;
 	} else {

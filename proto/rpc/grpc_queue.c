@@ -19,14 +19,14 @@ enum {
 	SERVE_EVENTS = 8, /* events that queue_serve processes before its caller has a turn */
 };
 
-static gpr_timespec next_tick(const struct rpc_queue *q)
+static gpr_timespec queue_next_tick(const struct rpc_queue *q)
 {
 	if (!q->tick)
 		return gpr_inf_future(GPR_CLOCK_MONOTONIC);
 	return gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC), gpr_time_from_millis(QUEUE_TICK_MS, GPR_TIMESPAN));
 }
 
-static void happened(const grpc_event *ev)
+static void queue_happened(const grpc_event *ev)
 {
 	struct op *op = ev->tag;
 
@@ -36,16 +36,16 @@ static void happened(const grpc_event *ev)
 	op->done(op, ev->success);
 }
 
-static void tick_if_due(struct rpc_queue *q, gpr_timespec *tick)
+static void queue_tick_if_due(struct rpc_queue *q, gpr_timespec *tick)
 {
 	if (!q->tick || gpr_time_cmp(gpr_now(GPR_CLOCK_MONOTONIC), *tick) < 0)
 		return;
 	q->tick(q);
-	*tick = next_tick(q);
+	*tick = queue_next_tick(q);
 }
 
 /* While the queue is taken, its thread only ticks. */
-static void rest_while_taken(struct rpc_queue *q, gpr_timespec *tick)
+static void queue_rest_while_taken(struct rpc_queue *q, gpr_timespec *tick)
 {
 	struct timespec by;
 
@@ -58,7 +58,7 @@ static void rest_while_taken(struct rpc_queue *q, gpr_timespec *tick)
 			pthread_cond_wait(&q->changed, &q->lock);
 		else if (pthread_cond_timedwait(&q->changed, &q->lock, &by)) {
 			pthread_mutex_unlock(&q->lock);
-			tick_if_due(q, tick);
+			queue_tick_if_due(q, tick);
 			pthread_mutex_lock(&q->lock);
 		}
 	}
@@ -69,7 +69,7 @@ static void rest_while_taken(struct rpc_queue *q, gpr_timespec *tick)
 static void *queue_main(void *arg)
 {
 	struct rpc_queue *q = arg;
-	gpr_timespec tick = next_tick(q);
+	gpr_timespec tick = queue_next_tick(q);
 
 	pthread_setname_np(pthread_self(), q->name);
 	for (;;) {
@@ -77,13 +77,13 @@ static void *queue_main(void *arg)
 
 		if (ev.type == GRPC_QUEUE_SHUTDOWN)
 			return NULL;
-		happened(&ev);
-		tick_if_due(q, &tick);
-		rest_while_taken(q, &tick);
+		queue_happened(&ev);
+		queue_tick_if_due(q, &tick);
+		queue_rest_while_taken(q, &tick);
 	}
 }
 
-static void on_kick(struct op *op, bool ok)
+static void queue_on_kick(struct op *op, bool ok)
 {
 	struct rpc_queue *q = (struct rpc_queue *)((char *)op - offsetof(struct rpc_queue, kick));
 
@@ -130,13 +130,13 @@ void queue_serve(struct rpc_queue *q, int wait_ms)
 
 		if (ev.type != GRPC_OP_COMPLETE)
 			return;
-		happened(&ev);
+		queue_happened(&ev);
 		by = gpr_inf_past(GPR_CLOCK_MONOTONIC);
 	}
 }
 
 /* Frees everything except the thread. */
-static void init(struct rpc_queue *q)
+static void queue_init(struct rpc_queue *q)
 {
 	grpc_slice path = grpc_slice_from_static_string("/");
 	pthread_condattr_t attr;
@@ -153,14 +153,14 @@ static void init(struct rpc_queue *q)
 }
 
 /* No event follows once the serving thread has seen the end of the queue. */
-static void shut_down(struct rpc_queue *q)
+static void queue_shut_down(struct rpc_queue *q)
 {
 	grpc_call_unref(q->idle);
 	grpc_channel_destroy(q->nowhere);
 	grpc_completion_queue_shutdown(q->cq);
 }
 
-static void destroy(struct rpc_queue *q)
+static void queue_destroy(struct rpc_queue *q)
 {
 	grpc_completion_queue_destroy(q->cq);
 	pthread_mutex_destroy(&q->lock);
@@ -174,8 +174,8 @@ int queue_start(struct rpc_queue *q, const char *name, void (*tick)(struct rpc_q
 
 	snprintf(q->name, sizeof q->name, "%s", name);
 	q->tick = tick;
-	q->kick.done = on_kick;
-	init(q);
+	q->kick.done = queue_on_kick;
+	queue_init(q);
 	/* signals belong to the program's own threads */
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -191,9 +191,9 @@ int queue_start(struct rpc_queue *q, const char *name, void (*tick)(struct rpc_q
 
 void queue_stop(struct rpc_queue *q)
 {
-	shut_down(q);
+	queue_shut_down(q);
 	pthread_join(q->thread, NULL);
-	destroy(q);
+	queue_destroy(q);
 }
 
 void live_init(struct live *l)
@@ -236,7 +236,7 @@ void live_close(struct live *l)
  * memory to the system as soon as it is free, and each message then costs a page fault
  * for every 4 KiB. After a program has once freed a large block, glibc keeps more; this
  * frees such a block. */
-static void prime_malloc(void)
+static void queue_prime_malloc(void)
 {
 	volatile char *block = malloc(PRIME_BYTES);
 
@@ -245,7 +245,7 @@ static void prime_malloc(void)
 	free((void *)block);
 }
 
-static void *wait_for_unlock(void *lock)
+static void *queue_wait_for_unlock(void *lock)
 {
 	free(malloc(1)); /* with the memory that glibc reserves for each thread that allocates */
 	pthread_mutex_lock(lock);
@@ -255,7 +255,7 @@ static void *wait_for_unlock(void *lock)
 
 /* Checks that gRPC can start its threads, by starting as many for a moment: if one of
  * gRPC's own cannot be started, grpc_init() hangs. */
-static int check_threads(struct rs_err *e)
+static int queue_check_threads(struct rs_err *e)
 {
 	long cores = sysconf(_SC_NPROCESSORS_ONLN);
 	unsigned n = 0, most = THREADS + (unsigned)(cores < 2 ? 2 : cores > POOL_MAX ? POOL_MAX : cores);
@@ -265,7 +265,7 @@ static int check_threads(struct rs_err *e)
 
 	pthread_mutex_lock(&hold);
 	while (n < most && !rc) {
-		rc = pthread_create(&threads[n], NULL, wait_for_unlock, &hold);
+		rc = pthread_create(&threads[n], NULL, queue_wait_for_unlock, &hold);
 		n += !rc;
 	}
 	pthread_mutex_unlock(&hold);
@@ -289,9 +289,9 @@ int grpc_use(struct rs_err *e)
 	pthread_sigmask(SIG_SETMASK, &all, &before);
 	rc = rs_descriptors_check(DESCRIPTORS, NULL, e);
 	if (!rc)
-		rc = check_threads(e);
+		rc = queue_check_threads(e);
 	if (!rc) {
-		prime_malloc();
+		queue_prime_malloc();
 		grpc_init();
 	}
 	pthread_sigmask(SIG_SETMASK, &before, NULL);

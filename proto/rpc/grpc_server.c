@@ -64,7 +64,7 @@ struct refusal {
 	int cancelled;
 };
 
-static void on_refused(struct op *op, bool ok)
+static void server_on_refused(struct op *op, bool ok)
 {
 	struct refusal *r = (struct refusal *)op;
 
@@ -74,7 +74,7 @@ static void on_refused(struct op *op, bool ok)
 	free(r);
 }
 
-static void refuse(struct rpc_server *s, grpc_call *call, grpc_status_code code, const char *why)
+static void server_refuse(struct rpc_server *s, grpc_call *call, grpc_status_code code, const char *why)
 {
 	struct refusal *r = calloc(1, sizeof *r);
 	grpc_slice text = grpc_slice_from_static_string(why);
@@ -88,7 +88,7 @@ static void refuse(struct rpc_server *s, grpc_call *call, grpc_status_code code,
 	ops[2].op = GRPC_OP_RECV_CLOSE_ON_SERVER;
 	live_add(&s->refused);
 	if (r) {
-		*r = (struct refusal){.op = {on_refused}, .call = call, .server = s};
+		*r = (struct refusal){.op = {server_on_refused}, .call = call, .server = s};
 		ops[2].data.recv_close_on_server.cancelled = &r->cancelled;
 		op_release(&r->op);
 		if (grpc_call_start_batch(call, ops, 3, &r->op, NULL) == GRPC_CALL_OK)
@@ -99,7 +99,7 @@ static void refuse(struct rpc_server *s, grpc_call *call, grpc_status_code code,
 	live_remove(&s->refused);
 }
 
-static const struct rpc_method *find(const struct rpc_server *s, grpc_slice path)
+static const struct rpc_method *server_find(const struct rpc_server *s, grpc_slice path)
 {
 	for (unsigned i = 0; i < s->opt.methods_n; i++)
 		if (grpc_slice_str_cmp(path, s->methods[i].path) == 0)
@@ -108,7 +108,7 @@ static const struct rpc_method *find(const struct rpc_server *s, grpc_slice path
 }
 
 /* Reserves a place for a call; live_remove releases it. */
-static bool take_place(struct rpc_server *s)
+static bool server_take_place(struct rpc_server *s)
 {
 	if (live_add(&s->live) < s->opt.calls_max || waiting_end_oldest(&s->waiting))
 		return true;
@@ -117,7 +117,7 @@ static bool take_place(struct rpc_server *s)
 }
 
 /* Passes a call that has a place to its method. False: out of memory for it. */
-static bool hand_over(struct worker *w, struct arrival *r, const struct rpc_method *m)
+static bool server_hand_over(struct worker *w, struct arrival *r, const struct rpc_method *m)
 {
 	struct rpc_server *s = w->server;
 	struct rpc_stream *stream;
@@ -130,22 +130,23 @@ static bool hand_over(struct worker *w, struct arrival *r, const struct rpc_meth
 	return stream;
 }
 
-static void dispatch(struct worker *w, struct arrival *r)
+static void server_dispatch(struct worker *w, struct arrival *r)
 {
 	struct rpc_server *s = w->server;
-	const struct rpc_method *m = find(s, r->details.method);
+	const struct rpc_method *m = server_find(s, r->details.method);
 
 	if (!m) {
-		refuse(s, r->call, GRPC_STATUS_UNIMPLEMENTED, "there is no such method here");
-	} else if (!take_place(s)) {
-		refuse(s, r->call, GRPC_STATUS_RESOURCE_EXHAUSTED, "the limit of calls at the same time is reached");
-	} else if (!hand_over(w, r, m)) {
-		refuse(s, r->call, GRPC_STATUS_RESOURCE_EXHAUSTED, "out of memory for the call");
+		server_refuse(s, r->call, GRPC_STATUS_UNIMPLEMENTED, "there is no such method here");
+	} else if (!server_take_place(s)) {
+		server_refuse(s, r->call, GRPC_STATUS_RESOURCE_EXHAUSTED,
+			      "the limit of calls at the same time is reached");
+	} else if (!server_hand_over(w, r, m)) {
+		server_refuse(s, r->call, GRPC_STATUS_RESOURCE_EXHAUSTED, "out of memory for the call");
 		live_remove(&s->live);
 	}
 }
 
-static void on_port_closing(struct rpc_server *s, const struct port *p)
+static void server_on_port_closing(struct rpc_server *s, const struct port *p)
 {
 	pthread_mutex_lock(&s->lock);
 	for (unsigned i = 0; i < PORTS_MAX; i++)
@@ -154,7 +155,7 @@ static void on_port_closing(struct rpc_server *s, const struct port *p)
 	pthread_mutex_unlock(&s->lock);
 }
 
-static void on_port_closed(struct rpc_server *s)
+static void server_on_port_closed(struct rpc_server *s)
 {
 	pthread_mutex_lock(&s->lock);
 	s->ports_n--;
@@ -164,16 +165,16 @@ static void on_port_closed(struct rpc_server *s)
 
 /* Opens a port; it becomes s->port. Errors: those of port_open, RS_EIO if there are too
  * many old ones. */
-static int open_port(struct rpc_server *s, const char *address, struct rs_err *e)
+static int server_open_port(struct rpc_server *s, const char *address, struct rs_err *e)
 {
 	struct port_options po = {
 	    .handshake_ms = s->opt.handshake_ms,
 	    .detect_ms = s->opt.detect_ms,
 	    .workers = s->worker_list,
 	    .workers_n = s->workers_n,
-	    .arrived = dispatch,
-	    .closing = on_port_closing,
-	    .closed = on_port_closed,
+	    .arrived = server_dispatch,
+	    .closing = server_on_port_closing,
+	    .closed = server_on_port_closed,
 	    .owner = s,
 	};
 	const char *colon = strrchr(address, ':');
@@ -206,7 +207,7 @@ static int open_port(struct rpc_server *s, const char *address, struct rs_err *e
 
 /* Opens the port again. The old one is closed first, since both cannot be bound; existing
  * connections go on. */
-static void reopen(struct rpc_server *s)
+static void server_reopen(struct rpc_server *s)
 {
 	struct port *old;
 	struct rs_err e;
@@ -218,11 +219,11 @@ static void reopen(struct rpc_server *s)
 	pthread_mutex_unlock(&s->lock);
 	if (old)
 		port_close(old); /* its socket is closed by the time of another tick */
-	else if (open_port(s, s->address, &e) == RS_OK)
+	else if (server_open_port(s, s->address, &e) == RS_OK)
 		atomic_store(&s->deaf, false);
 }
 
-static void on_tick(struct rpc_queue *q)
+static void server_on_tick(struct rpc_queue *q)
 {
 	struct worker *w = (struct worker *)q;
 
@@ -231,11 +232,11 @@ static void on_tick(struct rpc_queue *q)
 	/* the first tick may come at once */
 	waiting_tick(&w->server->waiting, w->server->opt.handshake_ms / QUEUE_TICK_MS + 2);
 	if (atomic_load(&w->server->deaf))
-		reopen(w->server);
+		server_reopen(w->server);
 }
 
 /* Receives a line of gRPC's log, on any thread. */
-static void on_log(struct log_sink *sink, const char *text)
+static void server_on_log(struct log_sink *sink, const char *text)
 {
 	struct rpc_server *s = (struct rpc_server *)((char *)sink - offsetof(struct rpc_server, sink));
 
@@ -245,7 +246,7 @@ static void on_log(struct log_sink *sink, const char *text)
 		s->opt.log(s->opt.user, text);
 }
 
-static int start_workers(struct rpc_server *s, unsigned n, struct rs_err *e)
+static int server_start_workers(struct rpc_server *s, unsigned n, struct rs_err *e)
 {
 	char name[16];
 
@@ -260,7 +261,7 @@ static int start_workers(struct rpc_server *s, unsigned n, struct rs_err *e)
 		s->worker_list[s->workers_n] = w;
 		w->server = s;
 		snprintf(name, sizeof name, "rpc %u", s->workers_n);
-		rc = queue_start(&w->queue, name, on_tick, e);
+		rc = queue_start(&w->queue, name, server_on_tick, e);
 		if (rc)
 			return rc;
 	}
@@ -315,7 +316,7 @@ static struct rpc_server *server_new(const struct rpc_server_options *opt, struc
 	s->methods = calloc(opt->methods_n + 1, sizeof *s->methods);
 	for (unsigned i = 0; s->methods && i < opt->methods_n; i++)
 		s->methods[i] = opt->methods[i];
-	s->sink.log = on_log;
+	s->sink.log = server_on_log;
 	log_add(&s->sink);
 	return s;
 }
@@ -332,12 +333,12 @@ int server_start(struct rpc_server **ret, const struct rpc_server_options *opt, 
 	if (!rc && opt->tls)
 		rc = keys_init(&s->keys, opt->tls, e);
 	if (!rc) {
-		rc = start_workers(s, opt->threads, e);
+		rc = server_start_workers(s, opt->threads, e);
 		if (rc == RS_EIO)
 			return rc; /* nothing of gRPC can be freed: queue_start */
 	}
 	if (!rc)
-		rc = open_port(s, opt->address, e);
+		rc = server_open_port(s, opt->address, e);
 	if (rc) {
 		server_free(s);
 		return rc;

@@ -115,7 +115,7 @@ static void stream_wake(struct rpc_stream *s)
 }
 
 /* Starts a batch that holds a reference until its tag is done. */
-static bool start(struct rpc_stream *s, struct stream_op *op, const grpc_op *ops, size_t n)
+static bool stream_start(struct rpc_stream *s, struct stream_op *op, const grpc_op *ops, size_t n)
 {
 	atomic_fetch_add(&s->refs, 1);
 	op_release(&op->op);
@@ -131,18 +131,18 @@ static struct rpc_stream *stream_of(struct op *op)
 }
 
 /* Requests the next message if the ring has room for it. With rx_lock. */
-static void rx_start(struct rpc_stream *s)
+static void stream_rx_start(struct rpc_stream *s)
 {
 	grpc_op op = {.op = GRPC_OP_RECV_MESSAGE, .data.recv_message.recv_message = &s->in};
 
 	if (s->rx_under_way || s->rx_end || s->ring_n == RX_MESSAGES || s->unread >= UNREAD_BYTES)
 		return;
 	s->in = NULL;
-	s->rx_under_way = start(s, &s->rx, &op, 1);
+	s->rx_under_way = stream_start(s, &s->rx, &op, 1);
 	s->rx_end = !s->rx_under_way;
 }
 
-static void on_received(struct op *op, bool ok)
+static void stream_on_received(struct op *op, bool ok)
 {
 	struct rpc_stream *s = stream_of(op);
 	bool wake;
@@ -152,7 +152,7 @@ static void on_received(struct op *op, bool ok)
 	if (ok && s->in) {
 		s->ring[(s->ring_head + s->ring_n++) % RX_MESSAGES] = s->in;
 		s->unread += grpc_byte_buffer_length(s->in);
-		rx_start(s);
+		stream_rx_start(s);
 	} else {
 		s->rx_end = true;
 		s->rx_lost = grpc_call_failed_before_recv_message(s->call);
@@ -166,7 +166,7 @@ static void on_received(struct op *op, bool ok)
 }
 
 /* Drops the first message of the ring, which was read or is invalid. */
-static void rx_pop(struct rpc_stream *s)
+static void stream_rx_pop(struct rpc_stream *s)
 {
 	grpc_byte_buffer *first = s->ring[s->ring_head];
 
@@ -176,14 +176,14 @@ static void rx_pop(struct rpc_stream *s)
 	s->unread -= grpc_byte_buffer_length(first);
 	s->ring_head = (s->ring_head + 1) % RX_MESSAGES;
 	s->ring_n--;
-	rx_start(s);
+	stream_rx_start(s);
 	pthread_mutex_unlock(&s->rx_lock);
 	grpc_byte_buffer_destroy(first);
 }
 
 /* Finds the next slice that is not empty in the message that is being read. False: there
  * is none. */
-static bool rx_slice(struct rpc_stream *s)
+static bool stream_rx_slice(struct rpc_stream *s)
 {
 	grpc_slice *slice;
 
@@ -197,14 +197,14 @@ static bool rx_slice(struct rpc_stream *s)
 }
 
 /* Reads what precedes a message's data. False: it is not a Piece. */
-static bool rx_head(struct rpc_stream *s)
+static bool stream_rx_head(struct rpc_stream *s)
 {
 	size_t len = grpc_byte_buffer_length(s->ring[s->ring_head]);
 	uint8_t head[PIECE_HEAD_MAX];
 	size_t have = 0;
 	int rc = 0;
 
-	while (len && rc == 0 && have < sizeof head && rx_slice(s)) {
+	while (len && rc == 0 && have < sizeof head && stream_rx_slice(s)) {
 		head[have++] = *s->at++;
 		s->left--;
 		rc = piece_parse(head, have, len);
@@ -213,7 +213,7 @@ static bool rx_head(struct rpc_stream *s)
 }
 
 /* Opens the next message. 1: there is data to read; else the result for recv. */
-static int rx_open(struct rpc_stream *s)
+static int stream_rx_open(struct rpc_stream *s)
 {
 	bool empty, end;
 
@@ -232,7 +232,7 @@ static int rx_open(struct rpc_stream *s)
 													   : 0;
 	s->left = 0;
 	s->reading = grpc_byte_buffer_reader_init(&s->reader, s->ring[s->ring_head]);
-	if (s->reading && rx_head(s))
+	if (s->reading && stream_rx_head(s))
 		return 1;
 	s->foreign = true;
 	return RPC_BROKEN;
@@ -245,11 +245,11 @@ ssize_t stream_recv(struct rpc_stream *s, const struct iovec *iov, unsigned n)
 
 	while (n == 0 && rc > 0) {
 		if (!s->reading)
-			rc = rx_open(s);
-		else if (rx_slice(s))
+			rc = stream_rx_open(s);
+		else if (stream_rx_slice(s))
 			return RPC_AGAIN;
 		else
-			rx_pop(s);
+			stream_rx_pop(s);
 	}
 	while (n && rc > 0) {
 		size_t take;
@@ -261,11 +261,11 @@ ssize_t stream_recv(struct rpc_stream *s, const struct iovec *iov, unsigned n)
 			continue;
 		}
 		if (!s->reading) {
-			rc = rx_open(s);
+			rc = stream_rx_open(s);
 			continue;
 		}
-		if (!rx_slice(s)) {
-			rx_pop(s);
+		if (!stream_rx_slice(s)) {
+			stream_rx_pop(s);
 			continue;
 		}
 		take = s->left < iov->iov_len - off ? s->left : iov->iov_len - off;
@@ -279,14 +279,14 @@ ssize_t stream_recv(struct rpc_stream *s, const struct iovec *iov, unsigned n)
 }
 
 /* Allocates a slice with room for `size` bytes of data and for what precedes them. */
-static grpc_slice tx_slice(size_t size)
+static grpc_slice stream_tx_slice(size_t size)
 {
 	return grpc_slice_malloc(PIECE_HEAD_MAX + size);
 }
 
-/* Sends len bytes of data of a slice of tx_slice's; gives the slice away. With
+/* Sends len bytes of data of a slice of stream_tx_slice's; gives the slice away. With
  * tx_lock. */
-static void tx_start(struct rpc_stream *s, grpc_slice slice, size_t len)
+static void stream_tx_start(struct rpc_stream *s, grpc_slice slice, size_t len)
 {
 	uint8_t head[PIECE_HEAD_MAX];
 	unsigned n = piece_head(head, (uint32_t)len);
@@ -298,13 +298,13 @@ static void tx_start(struct rpc_stream *s, grpc_slice slice, size_t len)
 	message = grpc_raw_byte_buffer_create(&piece, 1);
 	grpc_slice_unref(piece);
 	op.data.send_message.send_message = message;
-	s->tx_under_way = start(s, &s->tx, &op, 1);
+	s->tx_under_way = stream_start(s, &s->tx, &op, 1);
 	s->tx_failed = !s->tx_under_way;
 	grpc_byte_buffer_destroy(message); /* the operation has taken the slices */
 }
 
 /* True if all data was sent, or is lost. With tx_lock. */
-static void finish_start(struct rpc_stream *s)
+static void stream_finish_start(struct rpc_stream *s)
 {
 	grpc_slice why = grpc_slice_from_static_string(s->why);
 	grpc_op op = {.op = GRPC_OP_SEND_CLOSE_FROM_CLIENT};
@@ -317,10 +317,10 @@ static void finish_start(struct rpc_stream *s)
 		op.data.send_status_from_server.status = (grpc_status_code)s->code;
 		op.data.send_status_from_server.status_details = &why;
 	}
-	start(s, &s->finish, &op, 1);
+	stream_start(s, &s->finish, &op, 1);
 }
 
-static void on_sent(struct op *op, bool ok)
+static void stream_on_sent(struct op *op, bool ok)
 {
 	struct rpc_stream *s = stream_of(op);
 	bool wake;
@@ -332,10 +332,10 @@ static void on_sent(struct op *op, bool ok)
 		size_t len = s->next_len;
 
 		s->next_len = 0;
-		tx_start(s, s->next, len);
+		stream_tx_start(s, s->next, len);
 	}
 	if (!s->tx_failed)
-		finish_start(s);
+		stream_finish_start(s);
 	wake = s->tx_wanted;
 	s->tx_wanted = false;
 	pthread_mutex_unlock(&s->tx_lock);
@@ -344,7 +344,7 @@ static void on_sent(struct op *op, bool ok)
 	stream_unref(s);
 }
 
-static size_t gather(uint8_t *to, size_t room, const struct iovec *iov, unsigned n)
+static size_t stream_gather(uint8_t *to, size_t room, const struct iovec *iov, unsigned n)
 {
 	size_t total = 0;
 
@@ -358,22 +358,23 @@ static size_t gather(uint8_t *to, size_t room, const struct iovec *iov, unsigned
 }
 
 /* With tx_lock. */
-static ssize_t take(struct rpc_stream *s, const struct iovec *iov, unsigned n, size_t bytes)
+static ssize_t stream_take(struct rpc_stream *s, const struct iovec *iov, unsigned n, size_t bytes)
 {
 	size_t took;
 
 	if (s->tx_failed || s->finishing || atomic_load(&s->ended))
 		return RPC_BROKEN;
 	if (!s->tx_under_way) {
-		grpc_slice slice = tx_slice(bytes < PIECE_BYTES ? bytes : PIECE_BYTES);
+		grpc_slice slice = stream_tx_slice(bytes < PIECE_BYTES ? bytes : PIECE_BYTES);
 
-		took = gather(GRPC_SLICE_START_PTR(slice) + PIECE_HEAD_MAX, PIECE_BYTES, iov, n);
-		tx_start(s, slice, took);
+		took = stream_gather(GRPC_SLICE_START_PTR(slice) + PIECE_HEAD_MAX, PIECE_BYTES, iov, n);
+		stream_tx_start(s, slice, took);
 		return (ssize_t)took;
 	}
 	if (!s->next_len)
-		s->next = tx_slice(PIECE_BYTES);
-	took = gather(GRPC_SLICE_START_PTR(s->next) + PIECE_HEAD_MAX + s->next_len, PIECE_BYTES - s->next_len, iov, n);
+		s->next = stream_tx_slice(PIECE_BYTES);
+	took = stream_gather(GRPC_SLICE_START_PTR(s->next) + PIECE_HEAD_MAX + s->next_len, PIECE_BYTES - s->next_len,
+			     iov, n);
 	s->next_len += took;
 	s->tx_wanted = took < bytes;
 	return took ? (ssize_t)took : RPC_AGAIN;
@@ -392,7 +393,7 @@ ssize_t stream_send(struct rpc_stream *s, const struct iovec *iov, unsigned n)
 	 * for this thread instead of waking the queue's thread. */
 	grpc_completion_queue_thread_local_cache_init(s->cq);
 	pthread_mutex_lock(&s->tx_lock);
-	took = take(s, iov, n, bytes);
+	took = stream_take(s, iov, n, bytes);
 	pthread_mutex_unlock(&s->tx_lock);
 	if (grpc_completion_queue_thread_local_cache_flush(s->cq, &done, &ok)) {
 		struct op *op = done;
@@ -408,18 +409,18 @@ void stream_finish(struct rpc_stream *s)
 	pthread_mutex_lock(&s->tx_lock);
 	s->finishing = true;
 	if (!s->tx_failed)
-		finish_start(s);
+		stream_finish_start(s);
 	pthread_mutex_unlock(&s->tx_lock);
 }
 
-static void on_done(struct op *op, bool ok)
+static void stream_on_done(struct op *op, bool ok)
 {
 	(void)ok;
 	stream_unref(stream_of(op));
 }
 
 /* A client's stream: the peer has answered. */
-static void on_begun(struct op *op, bool ok)
+static void stream_on_begun(struct op *op, bool ok)
 {
 	struct rpc_stream *s = stream_of(op);
 
@@ -428,7 +429,7 @@ static void on_begun(struct op *op, bool ok)
 	stream_unref(s);
 }
 
-static void on_ended(struct op *op, bool ok)
+static void stream_on_ended(struct op *op, bool ok)
 {
 	struct rpc_stream *s = stream_of(op);
 
@@ -490,7 +491,7 @@ void stream_close(struct rpc_stream *s, enum rpc_code code, const char *why)
 		s->code = code;
 		snprintf(s->why, sizeof s->why, "%s", why ? why : "");
 		s->finishing = true;
-		finish_start(s);
+		stream_finish_start(s);
 	}
 	pthread_mutex_unlock(&s->tx_lock);
 	if (cancel && !atomic_load(&s->ended))
@@ -501,7 +502,7 @@ void stream_close(struct rpc_stream *s, enum rpc_code code, const char *why)
 	stream_unref(s);
 }
 
-static void tag(struct rpc_stream *s, struct stream_op *op, void (*done)(struct op *op, bool ok))
+static void stream_tag(struct rpc_stream *s, struct stream_op *op, void (*done)(struct op *op, bool ok))
 {
 	op->op.done = done;
 	op->stream = s;
@@ -520,18 +521,18 @@ static struct rpc_stream *stream_new(void)
 	s->details = grpc_empty_slice();
 	grpc_metadata_array_init(&s->headers);
 	grpc_metadata_array_init(&s->trailers);
-	tag(s, &s->rx, on_received);
-	tag(s, &s->tx, on_sent);
-	tag(s, &s->begin, on_begun);
-	tag(s, &s->end, on_ended);
-	tag(s, &s->finish, on_done);
+	stream_tag(s, &s->rx, stream_on_received);
+	stream_tag(s, &s->tx, stream_on_sent);
+	stream_tag(s, &s->begin, stream_on_begun);
+	stream_tag(s, &s->end, stream_on_ended);
+	stream_tag(s, &s->finish, stream_on_done);
 	return s;
 }
 
-static void receive(struct rpc_stream *s)
+static void stream_receive(struct rpc_stream *s)
 {
 	pthread_mutex_lock(&s->rx_lock);
-	rx_start(s);
+	stream_rx_start(s);
 	pthread_mutex_unlock(&s->rx_lock);
 }
 
@@ -548,11 +549,11 @@ struct rpc_stream *stream_accept(grpc_call *call, grpc_completion_queue *cq, str
 	s->live = live;
 	s->waiting = waiting;
 	atomic_store(&s->up, true);
-	tag(s, &s->begin, on_done);
+	stream_tag(s, &s->begin, stream_on_done);
 	end.data.recv_close_on_server.cancelled = &s->cancelled;
-	start(s, &s->end, &end, 1);
-	start(s, &s->begin, &hello, 1);
-	receive(s);
+	stream_start(s, &s->end, &end, 1);
+	stream_start(s, &s->begin, &hello, 1);
+	stream_receive(s);
 	return s;
 }
 
@@ -586,9 +587,9 @@ int stream_open(struct rpc_stream **ret, struct rpc_client *c, const struct rpc_
 	end.data.recv_status_on_client.trailing_metadata = &s->trailers;
 	end.data.recv_status_on_client.status = &s->status;
 	end.data.recv_status_on_client.status_details = &s->details;
-	start(s, &s->end, &end, 1);
-	start(s, &s->begin, begin, 2);
-	receive(s);
+	stream_start(s, &s->end, &end, 1);
+	stream_start(s, &s->begin, begin, 2);
+	stream_receive(s);
 	*ret = s;
 	return RS_OK;
 }

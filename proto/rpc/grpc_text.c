@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int hex(char c)
+static int text_hex(char c)
 {
 	if (c >= '0' && c <= '9')
 		return c - '0';
@@ -16,7 +16,7 @@ static int hex(char c)
 }
 
 /* Converts "ipv4:127.0.0.1:80" or "ipv6:%5B::1%5D:80" into the usual form. */
-static void peer_text(const char *uri, char buf[RPC_PEER_MAX])
+static void text_peer(const char *uri, char buf[RPC_PEER_MAX])
 {
 	const char *from = uri ? strchr(uri, ':') : NULL;
 	size_t n = 0;
@@ -30,8 +30,8 @@ static void peer_text(const char *uri, char buf[RPC_PEER_MAX])
 		return;
 	}
 	for (from++; *from && n + 1 < RPC_PEER_MAX; from++) {
-		if (from[0] == '%' && hex(from[1]) >= 0 && hex(from[2]) >= 0) {
-			buf[n++] = (char)(hex(from[1]) * 16 + hex(from[2]));
+		if (from[0] == '%' && text_hex(from[1]) >= 0 && text_hex(from[2]) >= 0) {
+			buf[n++] = (char)(text_hex(from[1]) * 16 + text_hex(from[2]));
 			from += 2;
 		} else {
 			buf[n++] = *from;
@@ -44,7 +44,7 @@ void call_peer_text(grpc_call *call, char buf[RPC_PEER_MAX])
 {
 	char *uri = grpc_call_get_peer(call);
 
-	peer_text(uri, buf);
+	text_peer(uri, buf);
 	gpr_free(uri);
 }
 
@@ -76,7 +76,7 @@ void slice_text(grpc_slice s, char *buf, size_t size)
 	buf[n] = '\0';
 }
 
-static const char *code_name(grpc_status_code code)
+static const char *text_code_name(grpc_status_code code)
 {
 	static const char *const names[] = {
 	    "OK",        "CANCELLED",       "UNKNOWN",           "INVALID_ARGUMENT",   "DEADLINE_EXCEEDED",
@@ -106,7 +106,7 @@ static const struct {
 
 /* The system's reason for a failed connection is at the end of the details; returns it as
  * the end of our sentence. */
-static bool connect_text(const char *details, struct rs_err *ret)
+static bool text_connect(const char *details, struct rs_err *ret)
 {
 	static const char before[] = "Failed to connect to remote host: ";
 	const char *at = strstr(details, before);
@@ -122,7 +122,7 @@ static bool connect_text(const char *details, struct rs_err *ret)
  * NULL. gRPC does not name it: a server of TLS just closes a connection that begins
  * without TLS, and with TLS 1.3 it refuses a certificate after the client's side of the
  * handshake is complete. */
-static const char *closed_text(const char *details, enum client_security own)
+static const char *text_closed(const char *details, enum client_security own)
 {
 	static const char *const causes[] = {
 	    [CLIENT_PLAIN] = "it closed the new connection, and may speak TLS only (security.tls; reductionctl: "
@@ -140,23 +140,23 @@ static const char *closed_text(const char *details, enum client_security own)
 
 void status_text(grpc_status_code code, const char *details, enum client_security own, struct rs_err *ret)
 {
-	const char *closed = closed_text(details, own);
+	const char *closed = text_closed(details, own);
 	const unsigned n = sizeof known / sizeof known[0];
 	unsigned i = 0;
 
-	if (connect_text(details, ret))
+	if (text_connect(details, ret))
 		return;
 	while (i < n && !strstr(details, known[i].phrase))
 		i++;
 	if (i < n)
 		rs_fail(ret, known[i].permanent ? RS_EREFUSED : RS_EIO, "%s (gRPC %s: %s)", known[i].sentence,
-			code_name(code), details);
+			text_code_name(code), details);
 	else if (closed)
-		rs_fail(ret, RS_EIO, "%s (gRPC %s: %s)", closed, code_name(code), details);
+		rs_fail(ret, RS_EIO, "%s (gRPC %s: %s)", closed, text_code_name(code), details);
 	else if (details[0])
-		rs_fail(ret, RS_EIO, "gRPC %s: %s", code_name(code), details);
+		rs_fail(ret, RS_EIO, "gRPC %s: %s", text_code_name(code), details);
 	else
-		rs_fail(ret, RS_EIO, "gRPC %s", code_name(code));
+		rs_fail(ret, RS_EIO, "gRPC %s", text_code_name(code));
 }
 
 /* gRPC has no number for it. */

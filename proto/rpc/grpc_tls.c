@@ -6,20 +6,20 @@
 #include <stdlib.h>
 #include <string.h>
 
-static char *copy(const char *text)
+static char *grpc_tls_copy(const char *text)
 {
 	return text ? strdup(text) : NULL;
 }
 
 /* Copies keys. True: all that was given was copied. */
-static bool pem_copy(struct pem *to, const struct rpc_tls *from)
+static bool grpc_tls_pem_copy(struct pem *to, const struct rpc_tls *from)
 {
-	*to = (struct pem){copy(from->certificate), copy(from->key), copy(from->authority)};
+	*to = (struct pem){grpc_tls_copy(from->certificate), grpc_tls_copy(from->key), grpc_tls_copy(from->authority)};
 	return !(from->certificate && !to->certificate) && !(from->key && !to->key) &&
 	       !(from->authority && !to->authority);
 }
 
-static void pem_free(struct pem *p)
+static void grpc_tls_pem_free(struct pem *p)
 {
 	if (p->key)
 		explicit_bzero(p->key, strlen(p->key));
@@ -30,8 +30,8 @@ static void pem_free(struct pem *p)
 
 int keys_init(struct keys *k, const struct rpc_tls *tls, struct rs_err *e)
 {
-	if (!pem_copy(&k->pem, tls)) {
-		pem_free(&k->pem);
+	if (!grpc_tls_pem_copy(&k->pem, tls)) {
+		grpc_tls_pem_free(&k->pem);
 		return rs_oom(e, 0, "certificates");
 	}
 	pthread_mutex_init(&k->lock, NULL);
@@ -43,7 +43,7 @@ void keys_close(struct keys *k)
 {
 	if (!k->set)
 		return;
-	pem_free(&k->pem);
+	grpc_tls_pem_free(&k->pem);
 	pthread_mutex_destroy(&k->lock);
 }
 
@@ -53,8 +53,8 @@ int keys_change(struct keys *k, const struct rpc_tls *tls, struct rs_err *e)
 
 	if (!k->set)
 		return rs_fail(e, RS_EINVAL, "the server has no TLS");
-	if (!pem_copy(&fresh, tls)) {
-		pem_free(&fresh);
+	if (!grpc_tls_pem_copy(&fresh, tls)) {
+		grpc_tls_pem_free(&fresh);
 		return rs_oom(e, 0, "certificates");
 	}
 	pthread_mutex_lock(&k->lock);
@@ -62,12 +62,12 @@ int keys_change(struct keys *k, const struct rpc_tls *tls, struct rs_err *e)
 	k->pem = fresh;
 	k->fresh = true;
 	pthread_mutex_unlock(&k->lock);
-	pem_free(&old);
+	grpc_tls_pem_free(&old);
 	return RS_OK;
 }
 
 /* Called by gRPC before each handshake. */
-static grpc_ssl_certificate_config_reload_status fetch(void *user, grpc_ssl_server_certificate_config **config)
+static grpc_ssl_certificate_config_reload_status grpc_tls_fetch(void *user, grpc_ssl_server_certificate_config **config)
 {
 	struct keys *k = user;
 	grpc_ssl_certificate_config_reload_status status = GRPC_SSL_CERTIFICATE_CONFIG_RELOAD_UNCHANGED;
@@ -92,7 +92,7 @@ grpc_server_credentials *server_credentials(struct keys *k, struct rs_err *e)
 							   ? GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY
 							   : GRPC_SSL_DONT_REQUEST_CLIENT_CERTIFICATE;
 	grpc_server_credentials *creds = grpc_ssl_server_credentials_create_with_options(
-	    grpc_ssl_server_credentials_create_options_using_config_fetcher(ask, fetch, k));
+	    grpc_ssl_server_credentials_create_options_using_config_fetcher(ask, grpc_tls_fetch, k));
 
 	if (!creds)
 		rs_fail(e, RS_ECONFIG, "gRPC cannot use the given certificates");

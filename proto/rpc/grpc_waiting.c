@@ -13,16 +13,16 @@ void waiting_destroy(struct waiting *all)
 }
 
 /* With the lock, as what follows. */
-static void unlink_one(struct waiter *w)
+static void waiting_unlink_one(struct waiter *w)
 {
 	if (w->listed)
 		TAILQ_REMOVE(&w->all->list, w, link);
 	w->listed = false;
 }
 
-static void end_one(struct waiter *w, grpc_status_code code, const char *why)
+static void waiting_end_one(struct waiter *w, grpc_status_code code, const char *why)
 {
-	unlink_one(w);
+	waiting_unlink_one(w);
 	grpc_call_cancel_with_status(w->call, code, why, NULL);
 }
 
@@ -39,7 +39,7 @@ void waiting_remove(struct waiter *w)
 	if (!w->all)
 		return;
 	pthread_mutex_lock(&w->all->lock);
-	unlink_one(w);
+	waiting_unlink_one(w);
 	pthread_mutex_unlock(&w->all->lock);
 }
 
@@ -51,7 +51,7 @@ void waiting_tick(struct waiting *all, unsigned ticks)
 	for (struct waiter *w = TAILQ_FIRST(&all->list); w; w = next) {
 		next = TAILQ_NEXT(w, link);
 		if (++w->ticks >= ticks)
-			end_one(w, GRPC_STATUS_DEADLINE_EXCEEDED, w->why);
+			waiting_end_one(w, GRPC_STATUS_DEADLINE_EXCEEDED, w->why);
 	}
 	pthread_mutex_unlock(&all->lock);
 }
@@ -63,7 +63,7 @@ bool waiting_end_oldest(struct waiting *all)
 	pthread_mutex_lock(&all->lock);
 	oldest = TAILQ_FIRST(&all->list);
 	if (oldest)
-		end_one(oldest, GRPC_STATUS_RESOURCE_EXHAUSTED, "its place goes to a newer call");
+		waiting_end_one(oldest, GRPC_STATUS_RESOURCE_EXHAUSTED, "its place goes to a newer call");
 	pthread_mutex_unlock(&all->lock);
 	return oldest != NULL;
 }

@@ -13,7 +13,7 @@
 #define MODULE "libreduction-grpc.so"
 
 /* Cuts off the name of the file; false if the path has no folder. */
-static bool cut_name(char *path)
+static bool load_cut_name(char *path)
 {
 	char *slash = strrchr(path, '/');
 
@@ -23,7 +23,7 @@ static bool cut_name(char *path)
 }
 
 /* Finds the library that contains this code, if it is in one. */
-static bool beside_library(char *file, size_t size)
+static bool load_beside_library(char *file, size_t size)
 {
 	char folder[PATH_MAX];
 	Dl_info info;
@@ -31,10 +31,10 @@ static bool beside_library(char *file, size_t size)
 	if (!dladdr((void *)(uintptr_t)rpc_load, &info) || !info.dli_fname)
 		return false;
 	snprintf(folder, sizeof folder, "%s", info.dli_fname);
-	return cut_name(folder) && snprintf(file, size, "%s/" MODULE, folder) < (int)size;
+	return load_cut_name(folder) && snprintf(file, size, "%s/" MODULE, folder) < (int)size;
 }
 
-static bool beside_program(char *file, size_t size)
+static bool load_beside_program(char *file, size_t size)
 {
 	char folder[PATH_MAX];
 	ssize_t n = readlink("/proc/self/exe", folder, sizeof folder - 1);
@@ -42,7 +42,7 @@ static bool beside_program(char *file, size_t size)
 	if (n <= 0)
 		return false;
 	folder[n] = '\0';
-	return cut_name(folder) && snprintf(file, size, "%s/../lib/" MODULE, folder) < (int)size;
+	return load_cut_name(folder) && snprintf(file, size, "%s/../lib/" MODULE, folder) < (int)size;
 }
 
 int rpc_load_file(const struct rpc_api **ret, const char *file, struct rs_err *e)
@@ -73,9 +73,9 @@ int rpc_load(const struct rpc_api **ret, struct rs_err *e)
 {
 	char library[PATH_MAX + 64] = "", program[PATH_MAX + 64] = "";
 
-	if (beside_library(library, sizeof library) && access(library, F_OK) == 0)
+	if (load_beside_library(library, sizeof library) && access(library, F_OK) == 0)
 		return rpc_load_file(ret, library, e);
-	if (beside_program(program, sizeof program) && access(program, F_OK) == 0)
+	if (load_beside_program(program, sizeof program) && access(program, F_OK) == 0)
 		return rpc_load_file(ret, program, e);
 	if (rpc_load_file(ret, MODULE, e) == RS_OK)
 		return RS_OK;

@@ -2,25 +2,25 @@
 #include "proto/rpc/wakeup.h"
 
 /* With the mutex. */
-static void unlink_one(struct wakeup *w)
+static void wakeup_unlink_one(struct wakeup *w)
 {
 	TAILQ_REMOVE(&w->all->list, w, link);
 	w->listed = false;
 }
 
-static struct wakeup *take_first(struct wakeups *all)
+static struct wakeup *wakeup_take_first(struct wakeups *all)
 {
 	struct wakeup *w;
 
 	uv_mutex_lock(&all->mutex);
 	w = TAILQ_FIRST(&all->list);
 	if (w)
-		unlink_one(w);
+		wakeup_unlink_one(w);
 	uv_mutex_unlock(&all->mutex);
 	return w;
 }
 
-static unsigned count(struct wakeups *all)
+static unsigned wakeup_count(struct wakeups *all)
 {
 	unsigned n = 0;
 
@@ -31,19 +31,19 @@ static unsigned count(struct wakeups *all)
 	return n;
 }
 
-static void run_list(struct wakeups *all)
+static void wakeup_run_list(struct wakeups *all)
 {
 	struct wakeup *w;
 
 	/* objects that are woken meanwhile have their turn after the loop has handled
 	 * everything else */
-	for (unsigned n = count(all); n && (w = take_first(all)); n--)
+	for (unsigned n = wakeup_count(all); n && (w = wakeup_take_first(all)); n--)
 		w->woken(w);
 }
 
-static void on_async(uv_async_t *async)
+static void wakeup_on_async(uv_async_t *async)
 {
-	run_list(async->data);
+	wakeup_run_list(async->data);
 }
 
 int wakeups_init(struct wakeups *all, uv_loop_t *loop, struct rs_err *e)
@@ -52,7 +52,7 @@ int wakeups_init(struct wakeups *all, uv_loop_t *loop, struct rs_err *e)
 
 	if (rc)
 		return rs_fail(e, RS_ENOMEM, "a mutex cannot be made: %s", uv_strerror(rc));
-	rc = uv_async_init(loop, &all->async, on_async);
+	rc = uv_async_init(loop, &all->async, wakeup_on_async);
 	if (rc) {
 		uv_mutex_destroy(&all->mutex);
 		return rs_fail(e, RS_EIO, "an event cannot be made: %s", uv_strerror(rc));
@@ -66,7 +66,7 @@ int wakeups_init(struct wakeups *all, uv_loop_t *loop, struct rs_err *e)
 }
 
 /* Sleeps in the queue until something arrives, or a timer of the loop is due. */
-static void sleep_in_queue(struct wakeups *all)
+static void wakeup_sleep_in_queue(struct wakeups *all)
 {
 	int wait_ms;
 
@@ -85,9 +85,9 @@ void wakeups_run(struct wakeups *all)
 	while (uv_run(all->loop, all->rpc ? UV_RUN_NOWAIT : UV_RUN_ONCE)) {
 		if (!all->rpc)
 			continue;
-		sleep_in_queue(all);
+		wakeup_sleep_in_queue(all);
 		uv_update_time(all->loop);
-		run_list(all);
+		wakeup_run_list(all);
 	}
 }
 
@@ -123,7 +123,7 @@ void wakeups_destroy(struct wakeups *all)
 }
 
 /* Called when the list is not empty any more. With the mutex. */
-static void tell(struct wakeups *all)
+static void wakeup_tell(struct wakeups *all)
 {
 	if (!all->rpc)
 		uv_async_send(&all->async);
@@ -140,12 +140,12 @@ void wakeup_send(struct wakeup *w)
 		w->listed = true;
 		TAILQ_INSERT_TAIL(&all->list, w, link);
 		/* inside the lock: a thread that closes the object waits for it */
-		tell(all);
+		wakeup_tell(all);
 	}
 	uv_mutex_unlock(&all->mutex);
 }
 
-static void wake(void *user)
+static void wakeup_wake(void *user)
 {
 	wakeup_send(user);
 }
@@ -157,7 +157,7 @@ void wakeup_init(struct wakeup *w, struct wakeups *all, void (*woken)(struct wak
 
 struct rpc_waker wakeup_waker(struct wakeup *w)
 {
-	return (struct rpc_waker){.wake = wake, .user = w};
+	return (struct rpc_waker){.wake = wakeup_wake, .user = w};
 }
 
 void wakeup_close(struct wakeup *w)
@@ -166,6 +166,6 @@ void wakeup_close(struct wakeup *w)
 		return;
 	uv_mutex_lock(&w->all->mutex);
 	if (w->listed)
-		unlink_one(w);
+		wakeup_unlink_one(w);
 	uv_mutex_unlock(&w->all->mutex);
 }

@@ -32,7 +32,7 @@ struct arenas {
 	bool stopped;
 };
 
-static uint64_t slice_of(const struct arena *a)
+static uint64_t arena_slice_of(const struct arena *a)
 {
 	return a->bytes - a->touched < ARENA_SLICE ? a->bytes - a->touched : ARENA_SLICE;
 }
@@ -42,11 +42,11 @@ static struct arena *arena_from(struct rs_task *t)
 	return (struct arena *)((char *)t - offsetof(struct arena, task));
 }
 
-static void on_run(struct rs_task *t)
+static void arena_on_run(struct rs_task *t)
 {
 	struct arena *a = arena_from(t);
 
-	memset(a->memory + a->touched, 0, slice_of(a));
+	memset(a->memory + a->touched, 0, arena_slice_of(a));
 }
 
 static void arena_free(struct arena *a)
@@ -73,12 +73,12 @@ static void arena_continue(struct arena *a)
 		all->opt.touched(all->opt.ctx, a->job, &a->begin);
 }
 
-static void on_done(struct rs_task *t)
+static void arena_on_done(struct rs_task *t)
 {
 	struct arena *a = arena_from(t);
 
 	a->busy = false;
-	a->touched += slice_of(a);
+	a->touched += arena_slice_of(a);
 	if (a->released)
 		arena_free(a);
 	else
@@ -106,7 +106,7 @@ void *arenas_alloc(struct arenas *all, uint64_t bytes)
 	/* fewer TLB misses if the kernel has huge pages */
 	madvise(p, bytes, MADV_HUGEPAGE);
 	a->all = all;
-	a->task = (struct rs_task){.run = on_run, .done = on_done};
+	a->task = (struct rs_task){.run = arena_on_run, .done = arena_on_done};
 	a->memory = p;
 	a->bytes = bytes;
 	a->next = all->list;

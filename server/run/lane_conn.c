@@ -19,7 +19,7 @@ enum {
  * queue of the streams. This thread then reads and answers them itself, which takes three
  * quarters of the processor time of a handover. The loop cannot wait for TCP connections
  * there, so if there are any, threads of the gRPC module wake the loop. */
-static void choose_wait(struct lane_conns *all)
+static void lane_conn_choose_wait(struct lane_conns *all)
 {
 	wakeups_serve(all->wakeups, all->streams_n && !all->tcp_n ? all->rpc : NULL, all->queue);
 }
@@ -27,7 +27,7 @@ static void choose_wait(struct lane_conns *all)
 void lane_conns_add(struct lane_conns *all, struct lane_conn *c)
 {
 	++*(c->is_stream ? &all->streams_n : &all->tcp_n);
-	choose_wait(all);
+	lane_conn_choose_wait(all);
 	LIST_INSERT_HEAD(&all->list, c, link);
 }
 
@@ -42,11 +42,11 @@ void lane_conns_close(struct lane_conns *all, struct lane_conn *c)
 	--*(c->is_stream ? &all->streams_n : &all->tcp_n);
 	c->ops->close(c);
 	all->closed = NULL;
-	choose_wait(all);
+	lane_conn_choose_wait(all);
 }
 
 /* Serves at most n ready sessions. Returns false if no session is ready any more. */
-static bool serve(struct lane_conns *all, unsigned n)
+static bool lane_conn_serve(struct lane_conns *all, unsigned n)
 {
 	for (; n; n--) {
 		struct session *s = lane_next_ready(all->core);
@@ -69,7 +69,7 @@ void lane_conns_turn(struct lane_conns *all)
 	if (++all->reads < READS_PER_FLUSH)
 		return;
 	all->reads = 0;
-	serve(all, 1);
+	lane_conn_serve(all, 1);
 }
 
 void lane_conn_received(struct lane_conn *c, size_t n)
@@ -106,5 +106,5 @@ void lane_conns_sample(struct lane_conns *all)
 
 bool lane_conns_flush(struct lane_conns *all)
 {
-	return serve(all, FLUSHES_PER_WAKE);
+	return lane_conn_serve(all, FLUSHES_PER_WAKE);
 }

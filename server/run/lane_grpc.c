@@ -73,7 +73,7 @@ static void grpc_flush(struct lane_conn *conn)
 	}
 }
 
-static void on_woken(struct wakeup *w)
+static void grpc_on_woken(struct wakeup *w)
 {
 	struct grpc *c = (struct grpc *)((char *)w - offsetof(struct grpc, wakeup));
 
@@ -108,7 +108,7 @@ struct lane_conn *lane_grpc_new(struct lane_conns *all, struct rpc_stream *strea
 	c->conn = (struct lane_conn){.all = all, .ops = &ops, .is_stream = true};
 	c->rpc = all->rpc;
 	c->stream = stream;
-	wakeup_init(&c->wakeup, all->wakeups, on_woken);
+	wakeup_init(&c->wakeup, all->wakeups, grpc_on_woken);
 	return &c->conn;
 }
 

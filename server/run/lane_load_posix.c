@@ -11,7 +11,7 @@ enum { SECOND_NS = 1000000000 };
 /* Returns the time for which this thread was ready to run and had no core, in ns; 0: the
  * kernel does not count it. It reads the file without stdio, because a lane that runs
  * allocates nothing. */
-static uint64_t starved_ns(void)
+static uint64_t lane_load_starved_ns(void)
 {
 	char text[64], *end; /* "RAN WAITED SLICES", the first two in ns */
 	int fd = open("/proc/thread-self/schedstat", O_RDONLY | O_CLOEXEC);
@@ -38,7 +38,7 @@ void lane_load_tick(struct lane_load *l, uint64_t now_ns)
 	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &ts);
 	ns = (uint64_t)ts.tv_sec * SECOND_NS + (uint64_t)ts.tv_nsec;
 	l->busy_permil = (uint32_t)((ns - l->busy_ns) * 1000 / (now_ns - l->busy_from_ns));
-	waited_ns = starved_ns();
+	waited_ns = lane_load_starved_ns();
 	l->starved_permil =
 	    waited_ns > l->starved_ns ? (uint32_t)((waited_ns - l->starved_ns) * 1000 / (now_ns - l->busy_from_ns)) : 0;
 	l->busy_ns = ns;

@@ -35,7 +35,7 @@ struct tcp {
 };
 _Static_assert(sizeof(struct tcp) <= LANE_CONN_BYTES, "LANE_CONN_BYTES is too small");
 
-static void on_poll(uv_poll_t *poll, int status, int events);
+static void tcp_on_poll(uv_poll_t *poll, int status, int events);
 
 static void tcp_watch(struct tcp *c)
 {
@@ -44,7 +44,7 @@ static void tcp_watch(struct tcp *c)
 	if (events == c->events)
 		return;
 	c->events = events;
-	uv_poll_start(&c->poll, events, on_poll);
+	uv_poll_start(&c->poll, events, tcp_on_poll);
 }
 
 /* Reads once, from the bytes that TLS holds (`inside`) or from the socket. Returns the
@@ -131,7 +131,7 @@ static void tcp_sample(struct lane_conn *conn)
 		session_network(conn->session, info.tcpi_rtt, info.tcpi_total_retrans);
 }
 
-static void on_poll(uv_poll_t *poll, int status, int events)
+static void tcp_on_poll(uv_poll_t *poll, int status, int events)
 {
 	struct tcp *c = poll->data;
 
@@ -147,7 +147,7 @@ static void on_poll(uv_poll_t *poll, int status, int events)
 	lane_conns_turn(c->conn.all);
 }
 
-static void on_closed(uv_handle_t *h)
+static void tcp_on_closed(uv_handle_t *h)
 {
 	struct tcp *c = h->data;
 
@@ -159,7 +159,7 @@ static void tcp_close(struct lane_conn *conn)
 {
 	struct tcp *c = (struct tcp *)conn;
 
-	uv_close((uv_handle_t *)&c->poll, on_closed);
+	uv_close((uv_handle_t *)&c->poll, tcp_on_closed);
 }
 
 struct lane_conn *lane_tcp_new(struct lane_conns *all, struct tcp_conn *tcp, uint32_t detect_ms)

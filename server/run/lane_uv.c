@@ -60,7 +60,7 @@ _Static_assert(LANE_CONN_BYTES + 2 * sizeof(struct lane_command) + sizeof(struct
 		   LANE_CONNECTION_BYTES,
 	       "LANE_CONNECTION_BYTES is too small");
 
-static void on_more(uv_idle_t *idle)
+static void thread_on_more(uv_idle_t *idle)
 {
 	(void)idle;
 }
@@ -68,7 +68,7 @@ static void on_more(uv_idle_t *idle)
 /* Returns true if the loop should spin before it sleeps, because small operations may
  * follow. After a large operation spinning would only make the reads smaller, and so cost
  * more. */
-static bool stay_awake(struct lane_thread *t)
+static bool thread_stay_awake(struct lane_thread *t)
 {
 	enum lane_arrivals arrived = lane_arrivals(t->core);
 
@@ -80,25 +80,25 @@ static bool stay_awake(struct lane_thread *t)
 }
 
 /* Serves ready sessions. The loop sleeps only when none is left. */
-static void serve(struct lane_thread *t)
+static void thread_serve(struct lane_thread *t)
 {
 	bool more = lane_conns_flush(&t->conns);
 
 	if (t->paranoid)
 		rs_assert_sound(__FILE__, __LINE__, lane_check(t->core));
-	if (stay_awake(t) || more)
-		uv_idle_start(&t->more, on_more);
+	if (thread_stay_awake(t) || more)
+		uv_idle_start(&t->more, thread_on_more);
 	else
 		uv_idle_stop(&t->more);
 }
 
-static void on_after(uv_check_t *check)
+static void thread_on_after(uv_check_t *check)
 {
-	serve(check->data);
+	thread_serve(check->data);
 }
 
 /* Gives the trace back to the server's thread. */
-static void trace_end(struct lane_thread *t)
+static void thread_trace_end(struct lane_thread *t)
 {
 	struct lane_command *l = t->trace;
 
@@ -109,13 +109,13 @@ static void trace_end(struct lane_thread *t)
 	free(l);
 }
 
-static void trace_check(struct lane_thread *t)
+static void thread_trace_check(struct lane_thread *t)
 {
 	if (lane_trace_done(t->core))
-		trace_end(t);
+		thread_trace_end(t);
 }
 
-static void on_tick(uv_timer_t *timer)
+static void thread_on_tick(uv_timer_t *timer)
 {
 	struct lane_thread *t = timer->data;
 
@@ -124,14 +124,14 @@ static void on_tick(uv_timer_t *timer)
 	lane_conns_sample(&t->conns);
 	lane_load_tick(&t->load, uv_hrtime());
 	if (t->trace)
-		trace_check(t);
-	serve(t);
+		thread_trace_check(t);
+	thread_serve(t);
 }
 
 /* Posts LANE_CLOSED in the message that was allocated for it. Without this event the
  * registry would never free the job.
  */
-static void post_closed(struct lane_thread *t, struct lane_mail *m, const struct lane_event *ev)
+static void thread_post_closed(struct lane_thread *t, struct lane_mail *m, const struct lane_event *ev)
 {
 	struct rs_err why = m->event.why;
 
@@ -143,7 +143,7 @@ static void post_closed(struct lane_thread *t, struct lane_mail *m, const struct
 /* Reports LANE_FAILED without memory: with LANE_CLOSED of each connection of the job, all
  * of whose sessions have ended.
  */
-static void keep_failure(struct lane_thread *t, const struct lane_event *ev)
+static void thread_keep_failure(struct lane_thread *t, const struct lane_event *ev)
 {
 	for (struct lane_conn *c = LIST_FIRST(&t->conns.list); c; c = LIST_NEXT(c, link))
 		if (c->job == ev->job && c->closed && !c->closed->failed) {
@@ -152,13 +152,13 @@ static void keep_failure(struct lane_thread *t, const struct lane_event *ev)
 		}
 }
 
-static void on_core_event(void *ctx, const struct lane_event *ev)
+static void thread_on_core_event(void *ctx, const struct lane_event *ev)
 {
 	struct lane_thread *t = ctx;
 	struct lane_mail *m;
 
 	if (ev->type == LANE_CLOSED) {
-		post_closed(t, t->conns.closed, ev);
+		thread_post_closed(t, t->conns.closed, ev);
 		return;
 	}
 	m = calloc(1, sizeof *m);
@@ -166,31 +166,31 @@ static void on_core_event(void *ctx, const struct lane_event *ev)
 		m->event = *ev;
 		mailbox_post(t->out, &m->mail);
 	} else if (ev->type == LANE_FAILED) {
-		keep_failure(t, ev);
+		thread_keep_failure(t, ev);
 	} /* the others can get lost: they are logged or come again, or a process that is not refused yet tries again */
 }
 
-static void post_not_attached(struct lane_thread *t, struct lane_command *l)
+static void thread_post_not_attached(struct lane_thread *t, struct lane_command *l)
 {
 	struct lane_event ev = {.type = LANE_CLOSED,
 				.job = l->admit.stripe.job,
 				.rank = l->admit.session.rank,
 				.lane = l->admit.stripe.lane};
 
-	post_closed(t, l->closed, &ev);
+	thread_post_closed(t, l->closed, &ev);
 }
 
-static struct lane_conn *new_stream(struct lane_thread *t, const struct lane_command *l)
+static struct lane_conn *thread_new_stream(struct lane_thread *t, const struct lane_command *l)
 {
 	t->conns.rpc = l->rpc;
 	t->conns.queue = l->queue;
 	return lane_grpc_new(&t->conns, l->stream);
 }
 
-static void attach(struct lane_thread *t, struct lane_command *l)
+static void thread_attach(struct lane_thread *t, struct lane_command *l)
 {
 	uint8_t payload[FRAME_CONTROL_MAX], frame[FRAME_HEADER + FRAME_CONTROL_MAX];
-	struct lane_conn *c = l->rpc ? new_stream(t, l) : lane_tcp_new(&t->conns, &l->tcp, t->detect_ms);
+	struct lane_conn *c = l->rpc ? thread_new_stream(t, l) : lane_tcp_new(&t->conns, &l->tcp, t->detect_ms);
 	struct rs_err e;
 	int rc;
 
@@ -217,10 +217,10 @@ static void attach(struct lane_thread *t, struct lane_command *l)
 
 report:
 	rs_log(t->log, RS_LOG_ERROR, "attach-failed", rs_kv_s("reason", e.msg), rs_kv_u("lane", t->index));
-	post_not_attached(t, l);
+	thread_post_not_attached(t, l);
 }
 
-static void close_handles(struct lane_thread *t)
+static void thread_close_handles(struct lane_thread *t)
 {
 	uv_close((uv_handle_t *)&t->tick, NULL);
 	uv_close((uv_handle_t *)&t->after, NULL);
@@ -229,14 +229,14 @@ static void close_handles(struct lane_thread *t)
 	wakeups_close(&t->wakeups);
 }
 
-static void stop(struct lane_thread *t)
+static void thread_stop(struct lane_thread *t)
 {
 	while (!LIST_EMPTY(&t->conns.list))
 		lane_conns_close(&t->conns, LIST_FIRST(&t->conns.list));
-	close_handles(t);
+	thread_close_handles(t);
 }
 
-static void report(struct lane_thread *t, const struct lane_command *l)
+static void thread_report(struct lane_thread *t, const struct lane_command *l)
 {
 	t->report = lane_report_new(t->core, uv_now(&t->loop));
 	if (t->report) {
@@ -247,21 +247,21 @@ static void report(struct lane_thread *t, const struct lane_command *l)
 	l->done(l->user);
 }
 
-static void trace_begin(struct lane_thread *t, struct lane_command *l)
+static void thread_trace_begin(struct lane_thread *t, struct lane_command *l)
 {
 	t->trace = l;
 	lane_trace_begin(t->core, l->trace);
-	trace_check(t); /* there may be nothing to wait for */
+	thread_trace_check(t); /* there may be nothing to wait for */
 }
 
-static void on_mail(struct mailbox *m, struct mail *mail)
+static void thread_on_mail(struct mailbox *m, struct mail *mail)
 {
 	struct lane_thread *t = m->user;
 	struct lane_command *l = (struct lane_command *)mail;
 
 	switch (l->type) {
 	case COMMAND_ATTACH:
-		attach(t, l);
+		thread_attach(t, l);
 		break;
 	case COMMAND_START:
 		lane_start(t->core, l->job, &l->begin);
@@ -276,24 +276,24 @@ static void on_mail(struct mailbox *m, struct mail *mail)
 		lane_abort(t->core, l->job, &l->why, &l->cause);
 		break;
 	case COMMAND_REPORT:
-		report(t, l);
+		thread_report(t, l);
 		break;
 	case COMMAND_TRACE:
-		trace_begin(t, l);
+		thread_trace_begin(t, l);
 		return; /* which frees it at its end */
 	case COMMAND_TRACE_END:
 		if (t->trace)
-			trace_end(t);
+			thread_trace_end(t);
 		break;
 	case COMMAND_STOP:
-		stop(t);
+		thread_stop(t);
 		break;
 	}
 
 	free(l);
 }
 
-static void lane_main(void *arg)
+static void thread_main(void *arg)
 {
 	struct lane_thread *t = arg;
 	char name[16]; /* the longest that Linux accepts */
@@ -303,18 +303,18 @@ static void lane_main(void *arg)
 	wakeups_run(&t->wakeups);
 }
 
-static void start_handles(struct lane_thread *t)
+static void thread_start_handles(struct lane_thread *t)
 {
 	uv_timer_init(&t->loop, &t->tick);
 	t->tick.data = t;
-	uv_timer_start(&t->tick, on_tick, LANE_TICK_MS, LANE_TICK_MS);
+	uv_timer_start(&t->tick, thread_on_tick, LANE_TICK_MS, LANE_TICK_MS);
 	uv_check_init(&t->loop, &t->after);
 	t->after.data = t;
-	uv_check_start(&t->after, on_after);
+	uv_check_start(&t->after, thread_on_after);
 	uv_idle_init(&t->loop, &t->more);
 }
 
-static int start_thread(struct lane_thread *t, struct rs_err *e)
+static int thread_start(struct lane_thread *t, struct rs_err *e)
 {
 	sigset_t all, old;
 	int rc;
@@ -322,7 +322,7 @@ static int start_thread(struct lane_thread *t, struct rs_err *e)
 	/* signals belong to the accept loop */
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &old);
-	rc = uv_thread_create(&t->thread, lane_main, t);
+	rc = uv_thread_create(&t->thread, thread_main, t);
 	pthread_sigmask(SIG_SETMASK, &old, NULL);
 	return rc ? rs_fail(e, RS_EIO,
 			    "cannot start a thread for a lane (limits: ulimit -u, ulimit -v, TasksMax of systemd): %s",
@@ -334,7 +334,7 @@ int lane_thread_start(struct lane_thread **ret, unsigned index, const struct rs_
 		      bool paranoid, const struct rs_log *log, struct mailbox *out, struct rs_err *e)
 {
 	struct lane_thread *t = calloc(1, sizeof *t);
-	struct lane_options opt = {.kernels = kernels, .detect_ms = detect_ms, .event = on_core_event, .ctx = t};
+	struct lane_options opt = {.kernels = kernels, .detect_ms = detect_ms, .event = thread_on_core_event, .ctx = t};
 	int rc;
 
 	if (!t)
@@ -354,19 +354,19 @@ int lane_thread_start(struct lane_thread **ret, unsigned index, const struct rs_
 	rc = wakeups_init(&t->wakeups, &t->loop, e);
 	if (rc)
 		goto close_loop;
-	rc = mailbox_init(&t->in, &t->wakeups, on_mail, t, e);
+	rc = mailbox_init(&t->in, &t->wakeups, thread_on_mail, t, e);
 	if (rc)
 		goto close_wakeups;
 	t->conns = (struct lane_conns){.loop = &t->loop, .wakeups = &t->wakeups, .core = t->core};
-	start_handles(t);
-	rc = start_thread(t, e);
+	thread_start_handles(t);
+	rc = thread_start(t, e);
 	if (rc)
 		goto close_handles;
 	*ret = t;
 	return RS_OK;
 
 close_handles:
-	close_handles(t);
+	thread_close_handles(t);
 	uv_run(&t->loop, UV_RUN_DEFAULT);
 	mailbox_destroy(&t->in);
 	goto destroy_wakeups;
@@ -385,15 +385,15 @@ free_thread:
 	return rc;
 }
 
-static void post(struct lane_thread *t, struct lane_command *l)
+static void thread_post(struct lane_thread *t, struct lane_command *l)
 {
 	mailbox_post(&t->in, &l->mail);
 }
 
 /* Allocates everything that a new connection needs outside of its lane. NULL: no
  * memory. */
-static struct lane_command *attach_command(struct lane_thread *t, const struct registry_admit *admit,
-					   const struct control_welcome *welcome, struct rs_err *e)
+static struct lane_command *thread_attach_command(struct lane_thread *t, const struct registry_admit *admit,
+						  const struct control_welcome *welcome, struct rs_err *e)
 {
 	struct lane_command *l = lane_command_new(COMMAND_ATTACH, admit->stripe.job, 0);
 	struct lane_mail *closed = calloc(1, sizeof *closed);
@@ -415,12 +415,12 @@ static struct lane_command *attach_command(struct lane_thread *t, const struct r
 int lane_thread_attach(struct lane_thread *t, struct tcp_conn *tcp, const struct registry_admit *admit,
 		       const struct control_welcome *welcome, struct rs_err *e)
 {
-	struct lane_command *l = attach_command(t, admit, welcome, e);
+	struct lane_command *l = thread_attach_command(t, admit, welcome, e);
 
 	if (!l)
 		return RS_ENOMEM;
 	tcp_conn_move(&l->tcp, tcp);
-	post(t, l);
+	thread_post(t, l);
 	return RS_OK;
 }
 
@@ -428,14 +428,14 @@ int lane_thread_attach_stream(struct lane_thread *t, const struct rpc_api *rpc, 
 			      struct rpc_stream *stream, const struct registry_admit *admit,
 			      const struct control_welcome *welcome, struct rs_err *e)
 {
-	struct lane_command *l = attach_command(t, admit, welcome, e);
+	struct lane_command *l = thread_attach_command(t, admit, welcome, e);
 
 	if (!l)
 		return RS_ENOMEM;
 	l->rpc = rpc;
 	l->queue = rpc->server_queue(server, t->index);
 	l->stream = stream;
-	post(t, l);
+	thread_post(t, l);
 	return RS_OK;
 }
 
@@ -450,7 +450,7 @@ void lane_thread_start_job(struct lane_thread *t, uint64_t job, const struct lan
 		return;
 	}
 	l->begin = *begin;
-	post(t, l);
+	thread_post(t, l);
 }
 
 void lane_thread_tell(struct lane_thread *t, uint64_t job, const uint8_t *frame, uint32_t len)
@@ -461,7 +461,7 @@ void lane_thread_tell(struct lane_thread *t, uint64_t job, const uint8_t *frame,
 		return;
 	l->frame_len = len;
 	memcpy(l->frame, frame, len);
-	post(t, l);
+	thread_post(t, l);
 }
 
 void lane_thread_ask(struct lane_thread *t, uint64_t job, unsigned lane, unsigned rank, uint64_t question)
@@ -473,7 +473,7 @@ void lane_thread_ask(struct lane_thread *t, uint64_t job, unsigned lane, unsigne
 	l->lane = lane;
 	l->rank = rank;
 	l->question = question;
-	post(t, l);
+	thread_post(t, l);
 }
 
 void lane_thread_abort(struct lane_thread *t, uint64_t job, const struct rs_err *why, const struct rs_cause *cause)
@@ -484,7 +484,7 @@ void lane_thread_abort(struct lane_thread *t, uint64_t job, const struct rs_err 
 		return;
 	l->why = *why;
 	l->cause = cause ? *cause : (struct rs_cause){.code = why->code};
-	post(t, l);
+	thread_post(t, l);
 }
 
 void lane_thread_forget(struct lane_thread *t, uint64_t job)
@@ -493,8 +493,8 @@ void lane_thread_forget(struct lane_thread *t, uint64_t job)
 }
 
 /* Posts a command that is answered. Returns false without memory. */
-static bool ask(struct lane_thread *t, enum lane_command_type type, struct trace *trace, void (*done)(void *user),
-		void *user)
+static bool thread_ask(struct lane_thread *t, enum lane_command_type type, struct trace *trace,
+		       void (*done)(void *user), void *user)
 {
 	struct lane_command *l = lane_command_new(type, 0, 0);
 
@@ -503,13 +503,13 @@ static bool ask(struct lane_thread *t, enum lane_command_type type, struct trace
 	l->trace = trace;
 	l->done = done;
 	l->user = user;
-	post(t, l);
+	thread_post(t, l);
 	return true;
 }
 
 bool lane_thread_report(struct lane_thread *t, void (*done)(void *user), void *user)
 {
-	return ask(t, COMMAND_REPORT, NULL, done, user);
+	return thread_ask(t, COMMAND_REPORT, NULL, done, user);
 }
 
 struct lane_report *lane_thread_take_report(struct lane_thread *t)
@@ -522,7 +522,7 @@ struct lane_report *lane_thread_take_report(struct lane_thread *t)
 
 bool lane_thread_trace(struct lane_thread *t, struct trace *trace, void (*done)(void *user), void *user)
 {
-	return ask(t, COMMAND_TRACE, trace, done, user);
+	return thread_ask(t, COMMAND_TRACE, trace, done, user);
 }
 
 void lane_thread_trace_end(struct lane_thread *t)
@@ -530,7 +530,7 @@ void lane_thread_trace_end(struct lane_thread *t)
 	struct lane_command *l = lane_command_new(COMMAND_TRACE_END, 0, 0);
 
 	if (l)
-		post(t, l);
+		thread_post(t, l);
 }
 
 bool lane_thread_turned(struct lane_thread *t)
@@ -546,7 +546,7 @@ void lane_thread_stop(struct lane_thread *t)
 {
 	if (!t)
 		return;
-	post(t, t->stop);
+	thread_post(t, t->stop);
 	uv_thread_join(&t->thread);
 	mailbox_destroy(&t->in);
 	wakeups_destroy(&t->wakeups);

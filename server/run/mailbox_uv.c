@@ -4,7 +4,7 @@
 #include <stddef.h>
 #include <stdlib.h>
 
-static struct mail *take_all(struct mailbox *m)
+static struct mail *mailbox_take_all(struct mailbox *m)
 {
 	struct mail *list;
 
@@ -16,10 +16,10 @@ static struct mail *take_all(struct mailbox *m)
 	return list;
 }
 
-static void on_woken(struct wakeup *w)
+static void mailbox_on_woken(struct wakeup *w)
 {
 	struct mailbox *m = (struct mailbox *)((char *)w - offsetof(struct mailbox, wakeup));
-	struct mail *mail = take_all(m);
+	struct mail *mail = mailbox_take_all(m);
 
 	while (mail) {
 		struct mail *next = mail->next;
@@ -36,7 +36,7 @@ int mailbox_init(struct mailbox *m, struct wakeups *wakeups, void (*take)(struct
 
 	if (rc)
 		return rs_fail(e, RS_ENOMEM, "cannot create a mutex: %s", uv_strerror(rc));
-	wakeup_init(&m->wakeup, wakeups, on_woken);
+	wakeup_init(&m->wakeup, wakeups, mailbox_on_woken);
 	m->head = NULL;
 	m->tail = &m->head;
 	m->take = take;
@@ -62,7 +62,7 @@ void mailbox_close(struct mailbox *m)
 
 void mailbox_destroy(struct mailbox *m)
 {
-	struct mail *mail = take_all(m);
+	struct mail *mail = mailbox_take_all(m);
 
 	while (mail) {
 		struct mail *next = mail->next;

@@ -6,27 +6,27 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-static int take_listen(struct rs_config *cfg, const char *arg, struct rs_err *e)
+static int main_take_listen(struct rs_config *cfg, const char *arg, struct rs_err *e)
 {
 	return cmdline_address(cfg->server.listen, sizeof cfg->server.listen, "--listen", arg, e);
 }
 
-static int take_grpc(struct rs_config *cfg, const char *arg, struct rs_err *e)
+static int main_take_grpc(struct rs_config *cfg, const char *arg, struct rs_err *e)
 {
 	return cmdline_address(cfg->server.grpc, sizeof cfg->server.grpc, "--grpc", arg, e);
 }
 
-static int take_http(struct rs_config *cfg, const char *arg, struct rs_err *e)
+static int main_take_http(struct rs_config *cfg, const char *arg, struct rs_err *e)
 {
 	return cmdline_address(cfg->server.http, sizeof cfg->server.http, "--http", arg, e);
 }
 
-static int take_cpu(struct rs_config *cfg, const char *arg, struct rs_err *e)
+static int main_take_cpu(struct rs_config *cfg, const char *arg, struct rs_err *e)
 {
 	return cmdline_string(cfg->server.cpu, sizeof cfg->server.cpu, "--cpu", arg, e);
 }
 
-static int take_lanes(struct rs_config *cfg, const char *arg, struct rs_err *e)
+static int main_take_lanes(struct rs_config *cfg, const char *arg, struct rs_err *e)
 {
 	char *end;
 	unsigned long n = strtoul(arg, &end, 10);
@@ -37,7 +37,7 @@ static int take_lanes(struct rs_config *cfg, const char *arg, struct rs_err *e)
 	return RS_OK;
 }
 
-static int take_insecure(struct rs_config *cfg, const char *arg, struct rs_err *e)
+static int main_take_insecure(struct rs_config *cfg, const char *arg, struct rs_err *e)
 {
 	(void)arg;
 	(void)e;
@@ -47,12 +47,15 @@ static int take_insecure(struct rs_config *cfg, const char *arg, struct rs_err *
 
 static const struct cmdline_flag flags[] = {
     {"listen", "HOST:PORT", "TCP address for workers [127.0.0.1:7600]; port 0: any free port, shown in the log",
-     take_listen},
-    {"grpc", "HOST:PORT", "gRPC address for workers, control and health [no gRPC]; port 0: as --listen", take_grpc},
-    {"http", "HOST:PORT", "HTTP address for metrics, status page and health [no HTTP]; port 0: as --listen", take_http},
-    {"lanes", "N", "threads that receive, sum and send, 1 to 64 [one for each CPU, at most 8]", take_lanes},
-    {"cpu", "NAME", "instruction set for sums: auto, scalar, avx2, avx512 or neon [auto: the fastest]", take_cpu},
-    {"insecure", NULL, "permit other addresses than loopback without authentication [not permitted]", take_insecure},
+     main_take_listen},
+    {"grpc", "HOST:PORT", "gRPC address for workers, control and health [no gRPC]; port 0: as --listen",
+     main_take_grpc},
+    {"http", "HOST:PORT", "HTTP address for metrics, status page and health [no HTTP]; port 0: as --listen",
+     main_take_http},
+    {"lanes", "N", "threads that receive, sum and send, 1 to 64 [one for each CPU, at most 8]", main_take_lanes},
+    {"cpu", "NAME", "instruction set for sums: auto, scalar, avx2, avx512 or neon [auto: the fastest]", main_take_cpu},
+    {"insecure", NULL, "permit other addresses than loopback without authentication [not permitted]",
+     main_take_insecure},
 };
 
 static const struct cmdline cmdline = {
@@ -75,7 +78,7 @@ static const struct cmdline cmdline = {
 /* Disables TLS 1.2 for gRPC, whose C API cannot set the version. It can set the ciphers
  * of TLS 1.2, before the first use. The only cipher here requires a pre-shared key, which
  * does not exist. The ciphers of TLS 1.3 do not change. */
-static void only_tls13_over_grpc(void)
+static void main_only_tls13_over_grpc(void)
 {
 	setenv("GRPC_SSL_CIPHER_SUITES", "PSK-AES128-GCM-SHA256", 1);
 }
@@ -87,7 +90,7 @@ int main(int argc, char **argv)
 	struct rs_err e;
 	int rc;
 
-	only_tls13_over_grpc();
+	main_only_tls13_over_grpc();
 	if (!host_process_open(&p, &cmdline, argc, argv, &rc))
 		return rc;
 	rc = server_init(&server,

@@ -11,14 +11,14 @@
 
 #include <stdlib.h>
 
-static struct host_load on_load(void *ctx)
+static struct host_load server_control_on_load(void *ctx)
 {
 	const struct server *s = ctx;
 
 	return (struct host_load){.jobs = registry_jobs(s->registry), .ranks = registry_ranks(s->registry)};
 }
 
-static bool on_turned(void *ctx)
+static bool server_control_on_turned(void *ctx)
 {
 	const struct server *s = ctx;
 	bool turned = true;
@@ -29,7 +29,7 @@ static bool on_turned(void *ctx)
 }
 
 /* Fills in the properties of the process. */
-static void fill_server(struct server *s, struct status_reply *to)
+static void server_control_fill_server(struct server *s, struct status_reply *to)
 {
 	char address[RS_ADDRESS_MAX] = "";
 
@@ -45,7 +45,7 @@ static void fill_server(struct server *s, struct status_reply *to)
 	to->m.connections_max = s->max_connections;
 }
 
-static void *on_collect(void *ctx, unsigned *ret_due)
+static void *server_control_on_collect(void *ctx, unsigned *ret_due)
 {
 	struct server *s = ctx;
 	struct status *st;
@@ -54,13 +54,13 @@ static void *on_collect(void *ctx, unsigned *ret_due)
 	st = registry_status(s->registry);
 	if (!st)
 		return NULL;
-	fill_server(s, &st->reply);
+	server_control_fill_server(s, &st->reply);
 	for (unsigned i = 0; i < s->lanes_n; i++)
 		*ret_due += lane_thread_report(s->lanes[i], host_answered, &s->host);
 	return st;
 }
 
-static struct status_reply *on_complete(void *ctx, void *status)
+static struct status_reply *server_control_on_complete(void *ctx, void *status)
 {
 	struct server *s = ctx;
 
@@ -74,7 +74,7 @@ static struct status_reply *on_complete(void *ctx, void *status)
 	return status_finish(status);
 }
 
-static void on_status_free(void *status)
+static void server_control_on_status_free(void *status)
 {
 	status_free(status);
 }
@@ -94,14 +94,14 @@ static const struct host_daemon reducer = {
     .rank = "rank",
     .taken = "logging.level, limits, certificates, access and tokens taken over",
     .fixed = fixed,
-    .load = on_load,
+    .load = server_control_on_load,
     .tick = server_on_tick,
-    .turned = on_turned,
+    .turned = server_control_on_turned,
     .drain = server_on_drain,
     .reload = server_on_reload,
-    .collect = on_collect,
-    .complete = on_complete,
-    .status_free = on_status_free,
+    .collect = server_control_on_collect,
+    .complete = server_control_on_complete,
+    .status_free = server_control_on_status_free,
     .trace = server_on_trace,
     .trace_end = server_on_trace_end,
 };

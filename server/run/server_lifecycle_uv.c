@@ -40,7 +40,7 @@ void server_stop(struct server *s)
 	wakeups_close(&s->wakeups);
 }
 
-static void check_drain(struct server *s)
+static void server_check_drain(struct server *s)
 {
 	uint64_t now = uv_now(&s->loop);
 	struct rs_err why;
@@ -69,11 +69,11 @@ void server_on_tick(void *ctx)
 		rs_log_limit_report(&s->limits[i], s->log, RS_LOG_WARN, now);
 	admission_tick(&s->admission, now);
 	if (s->draining)
-		check_drain(s);
+		server_check_drain(s);
 }
 
 /* Loads the certificates for new connections. Only a restart can switch TLS on or off. */
-static int reload_certificates(struct server *s, const struct rs_config *fresh, struct rs_err *e)
+static int server_reload_certificates(struct server *s, const struct rs_config *fresh, struct rs_err *e)
 {
 	int rc;
 
@@ -90,7 +90,7 @@ static int reload_certificates(struct server *s, const struct rs_config *fresh, 
 int server_on_reload(void *ctx, struct rs_config *fresh, struct rs_err *e)
 {
 	struct server *s = ctx;
-	int rc = reload_certificates(s, fresh, e);
+	int rc = server_reload_certificates(s, fresh, e);
 
 	if (rc)
 		return rc;

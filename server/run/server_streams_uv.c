@@ -8,7 +8,7 @@
 #include <stdio.h>
 
 /* Checks that there is room for one more stream, or makes room. */
-static int on_room(void *ctx, struct control_refused *refused)
+static int server_streams_on_room(void *ctx, struct control_refused *refused)
 {
 	struct server *s = ctx;
 	unsigned n = s->sessions + server_handshakes_count(s);
@@ -28,13 +28,13 @@ static int on_room(void *ctx, struct control_refused *refused)
 	return RS_EREFUSED;
 }
 
-static const char *transport_name(const struct server *s)
+static const char *server_streams_transport_name(const struct server *s)
 {
 	return s->cfg->security.tls == TLS_OFF ? "grpc" : "grpc+tls";
 }
 
-static int on_admit(void *ctx, struct rpc_stream *stream, const struct handshake_result *who,
-		    struct control_refused *refused)
+static int server_streams_on_admit(void *ctx, struct rpc_stream *stream, const struct handshake_result *who,
+				   struct control_refused *refused)
 {
 	struct server *s = ctx;
 	struct registry_admit admit;
@@ -43,7 +43,7 @@ static int on_admit(void *ctx, struct rpc_stream *stream, const struct handshake
 	int rc;
 
 	s->host.rpc->stream_peer(stream, peer);
-	rc = server_admit(s, who, peer, transport_name(s), &admit, refused);
+	rc = server_admit(s, who, peer, server_streams_transport_name(s), &admit, refused);
 	if (rc)
 		return rc;
 	host_trust(&s->host, peer);
@@ -55,13 +55,13 @@ static int on_admit(void *ctx, struct rpc_stream *stream, const struct handshake
 	return RS_OK;
 }
 
-static void on_turned_away(void *ctx, struct rpc_stream *stream, const struct rs_err *why)
+static void server_streams_on_turned_away(void *ctx, struct rpc_stream *stream, const struct rs_err *why)
 {
 	struct server *s = ctx;
 	char peer[RPC_PEER_MAX];
 
 	s->host.rpc->stream_peer(stream, peer);
-	server_log_refused(s, peer, transport_name(s), why);
+	server_log_refused(s, peer, server_streams_transport_name(s), why);
 }
 
 _Static_assert((int)GRPC_HANDSHAKE_NAMES >= (int)TLS_NAMES_MAX, "names have room");
@@ -75,9 +75,9 @@ int server_streams_method(void *ctx, struct rpc_method *ret, struct rs_err *e)
 	    .timeout_ms = s->cfg->timeouts.handshake_ms,
 	    .policy = admission_policy(&s->admission),
 	    .names = tls_pem_names,
-	    .room = on_room,
-	    .admit = on_admit,
-	    .turned_away = on_turned_away,
+	    .room = server_streams_on_room,
+	    .admit = server_streams_on_admit,
+	    .turned_away = server_streams_on_turned_away,
 	    .ctx = s,
 	};
 	int rc = grpc_handshakes_new(&s->streams, &opt, e);
@@ -89,5 +89,5 @@ int server_streams_method(void *ctx, struct rpc_method *ret, struct rs_err *e)
 
 void server_streams_refused(void *ctx, const char *peer, const struct rs_err *why)
 {
-	server_log_refused(ctx, peer, transport_name(ctx), why);
+	server_log_refused(ctx, peer, server_streams_transport_name(ctx), why);
 }

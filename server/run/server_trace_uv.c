@@ -6,7 +6,7 @@
 #include <string.h>
 
 /* Finds the jobs of a request. */
-static void trace_find_jobs(const struct server *s, struct trace_request *r)
+static void server_trace_find_jobs(const struct server *s, struct trace_request *r)
 {
 	struct status *st = registry_status(s->registry);
 
@@ -21,7 +21,7 @@ static void trace_find_jobs(const struct server *s, struct trace_request *r)
 }
 
 /* Allocates a trace for each lane. NULL: no memory. */
-static struct trace *trace_allocate(const struct server *s, const struct trace_request *r)
+static struct trace *server_trace_allocate(const struct server *s, const struct trace_request *r)
 {
 	uint32_t most = TRACE_TOTAL / s->lanes_n, records = r->records < most ? r->records : most;
 	struct trace *all = NULL;
@@ -43,12 +43,12 @@ int server_on_trace(void *ctx, const struct trace_request *request, struct trace
 {
 	struct server *s = ctx;
 	struct trace_request r = *request;
-	struct trace *all = trace_allocate(s, &r), *recording = NULL;
+	struct trace *all = server_trace_allocate(s, &r), *recording = NULL;
 	uint32_t absent = 0; /* jobs that are not here: nothing to wait for */
 
 	if (!all)
 		return rs_oom(e, 0, "a trace in this reducer");
-	trace_find_jobs(s, &r);
+	server_trace_find_jobs(s, &r);
 	for (unsigned i = 0; i < r.ranges_n; i++)
 		absent |= r.ranges[i].id ? 0 : 1u << i;
 	for (unsigned i = 0; i < s->lanes_n; i++) {

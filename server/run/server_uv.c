@@ -36,7 +36,7 @@ enum {
 	ACCEPT_NICE = 10,      /* added to the nice value of this thread */
 };
 
-static void log_job(struct server *s, const char *event, const struct registry_job *j)
+static void server_log_job(struct server *s, const char *event, const struct registry_job *j)
 {
 	if (!server_may_log(s, LIMITED_JOBS))
 		return;
@@ -47,7 +47,7 @@ static void log_job(struct server *s, const char *event, const struct registry_j
 
 /* A job with failover goes on without this reducer, unless it has lost a rank, which
  * rank-lost says. */
-static void log_end(struct server *s, const struct registry_action *a)
+static void server_log_end(struct server *s, const struct registry_action *a)
 {
 	bool continues = a->why.code == RS_ECUT;
 
@@ -58,7 +58,7 @@ static void log_end(struct server *s, const struct registry_action *a)
 }
 
 /* A job whose ranks have left before all of them had met. */
-static void log_incomplete(struct server *s, const struct registry_job *j)
+static void server_log_incomplete(struct server *s, const struct registry_job *j)
 {
 	if (server_may_log(s, LIMITED_JOBS))
 		rs_log(s->log, RS_LOG_WARN, "job-incomplete", rs_kv_s("job", j->name),
@@ -66,7 +66,7 @@ static void log_incomplete(struct server *s, const struct registry_job *j)
 		       rs_kv_u("world_size", j->world_size));
 }
 
-static void log_late(struct server *s, const struct registry_action *a)
+static void server_log_late(struct server *s, const struct registry_action *a)
 {
 	if (server_may_log(s, LIMITED_LATE))
 		rs_log(s->log, RS_LOG_WARN, "rank-late", rs_kv_s("job", a->job.name),
@@ -75,28 +75,28 @@ static void log_late(struct server *s, const struct registry_action *a)
 		       rs_kv_u("waited_ms", a->waited_ms));
 }
 
-static void on_action(void *ctx, const struct registry_action *a)
+static void server_on_action(void *ctx, const struct registry_action *a)
 {
 	struct server *s = ctx;
 
 	switch (a->type) {
 	case REGISTRY_OPENED:
 		arenas_set_job(s->arenas, a->job.id);
-		log_job(s, "job-opened", &a->job);
+		server_log_job(s, "job-opened", &a->job);
 		return;
 	case REGISTRY_START:
-		log_job(s, "job-started", &a->job);
+		server_log_job(s, "job-started", &a->job);
 		arenas_start(s->arenas, a->job.id, &a->begin);
 		return;
 	case REGISTRY_CLOSED:
 		if (a->job.joined < a->job.world_size)
-			log_incomplete(s, &a->job);
-		log_job(s, "job-closed", &a->job);
+			server_log_incomplete(s, &a->job);
+		server_log_job(s, "job-closed", &a->job);
 		for (unsigned i = 0; i < s->lanes_n; i++)
 			lane_thread_forget(s->lanes[i], a->job.id);
 		return;
 	case REGISTRY_ABORT:
-		log_end(s, a);
+		server_log_end(s, a);
 		break;
 	case REGISTRY_LOST:
 		if (server_may_log(s, LIMITED_JOBS))
@@ -105,7 +105,7 @@ static void on_action(void *ctx, const struct registry_action *a)
 			       rs_kv_s("label", a->label), rs_kv_s("reason", a->why.msg));
 		return;
 	case REGISTRY_LATE:
-		log_late(s, a);
+		server_log_late(s, a);
 		return;
 	case REGISTRY_ASK:
 		lane_thread_ask(s->lanes[a->thread], a->job.id, a->lane, a->rank, a->question);
@@ -122,7 +122,7 @@ static void on_action(void *ctx, const struct registry_action *a)
 }
 
 /* Starts a job: all ranks have joined, and its arena is touched. */
-static void on_touched(void *ctx, uint64_t job, const struct lane_begin *begin)
+static void server_on_touched(void *ctx, uint64_t job, const struct lane_begin *begin)
 {
 	struct server *s = ctx;
 
@@ -130,14 +130,14 @@ static void on_touched(void *ctx, uint64_t job, const struct lane_begin *begin)
 		lane_thread_start_job(s->lanes[i], job, begin);
 }
 
-static void *alloc_slots(void *ctx, uint64_t bytes)
+static void *server_alloc_slots(void *ctx, uint64_t bytes)
 {
 	struct server *s = ctx;
 
 	return arenas_alloc(s->arenas, bytes);
 }
 
-static void free_slots(void *ctx, void *memory, uint64_t bytes)
+static void server_free_slots(void *ctx, void *memory, uint64_t bytes)
 {
 	struct server *s = ctx;
 
@@ -145,8 +145,8 @@ static void free_slots(void *ctx, void *memory, uint64_t bytes)
 	arenas_release(s->arenas, memory);
 }
 
-static int on_admit(void *ctx, struct tcp_conn *tcp, const struct handshake_result *who,
-		    struct control_refused *refused)
+static int server_on_admit(void *ctx, struct tcp_conn *tcp, const struct handshake_result *who,
+			   struct control_refused *refused)
 {
 	struct server *s = ctx;
 	struct registry_admit admit;
@@ -165,7 +165,7 @@ static int on_admit(void *ctx, struct tcp_conn *tcp, const struct handshake_resu
 	return RS_OK;
 }
 
-static void on_turned_away(void *ctx, int fd, const struct rs_err *why)
+static void server_on_turned_away(void *ctx, int fd, const struct rs_err *why)
 {
 	char peer[80];
 
@@ -174,17 +174,17 @@ static void on_turned_away(void *ctx, int fd, const struct rs_err *why)
 }
 
 /* On a thread of the pool. */
-static void on_task_ended(void *ctx)
+static void server_on_task_ended(void *ctx)
 {
 	wakeup_send(&((struct server *)ctx)->pool_ended);
 }
 
-static void on_pool_ended(struct wakeup *w)
+static void server_on_pool_ended(struct wakeup *w)
 {
 	rs_pool_finish(&((struct server *)((char *)w - offsetof(struct server, pool_ended)))->pool);
 }
 
-static void on_mail(struct mailbox *m, struct mail *mail)
+static void server_on_mail(struct mailbox *m, struct mail *mail)
 {
 	struct server *s = m->user;
 	struct lane_mail *lm = (struct lane_mail *)mail;
@@ -208,7 +208,7 @@ static void on_mail(struct mailbox *m, struct mail *mail)
 
 /* Refuses a connection although no descriptor is left. Without the spare one the
  * listening socket would stay readable, and the loop would spin. */
-static void refuse_without_descriptors(struct server *s, int listen_fd)
+static void server_refuse_without_descriptors(struct server *s, int listen_fd)
 {
 	struct control_refused refused = {.code = RS_EREFUSED, .retry = true};
 	int fd;
@@ -223,14 +223,14 @@ static void refuse_without_descriptors(struct server *s, int listen_fd)
 
 /* Closes one connection in the handshake over TCP, else one over gRPC. Returns false if
  * there is none. */
-static bool make_room(struct server *s, const char *why)
+static bool server_make_room(struct server *s, const char *why)
 {
 	return tcp_handshakes_make_room(s->handshakes, why) ||
 	       (s->streams && grpc_handshakes_make_room(s->streams, why));
 }
 
 /* Accepts the next connection. Returns false if there is none. */
-static bool accept_one(struct server *s, int listen_fd)
+static bool server_accept_one(struct server *s, int listen_fd)
 {
 	struct control_refused refused = {.code = RS_EREFUSED, .retry = true};
 	unsigned greeted = server_handshakes_count(s);
@@ -244,12 +244,13 @@ static bool accept_one(struct server *s, int listen_fd)
 			rs_log(s->log, RS_LOG_ERROR, "out-of-descriptors",
 			       rs_kv_s("advice", "raise LimitNOFILE / ulimit -n or lower server.max_connections"));
 		if (!tcp_handshakes_make_room(s->handshakes, "this reducer has no file descriptors left"))
-			refuse_without_descriptors(s, listen_fd);
+			server_refuse_without_descriptors(s, listen_fd);
 		return true;
 	}
 	snprintf(why, sizeof why, "this reducer has %u connections, as many as its server.max_connections allows",
 		 s->sessions + greeted);
-	if (s->sessions + greeted < s->max_connections || (s->sessions < s->max_connections && make_room(s, why))) {
+	if (s->sessions + greeted < s->max_connections ||
+	    (s->sessions < s->max_connections && server_make_room(s, why))) {
 		tcp_handshakes_add(s->handshakes, fd);
 		return true;
 	}
@@ -262,7 +263,7 @@ static bool accept_one(struct server *s, int listen_fd)
 	return true;
 }
 
-static void on_accept(uv_poll_t *poll, int status, int events)
+static void server_on_accept(uv_poll_t *poll, int status, int events)
 {
 	struct listening *li = poll->data;
 	struct server *s = li->poll.loop->data;
@@ -270,11 +271,11 @@ static void on_accept(uv_poll_t *poll, int status, int events)
 	(void)status;
 	(void)events;
 	for (int i = 0; i < ACCEPTS_PER_WAKE; i++)
-		if (!accept_one(s, li->fd))
+		if (!server_accept_one(s, li->fd))
 			return;
 }
 
-static int start_lanes(struct server *s, const struct rs_kernels *kernels, struct rs_err *e)
+static int server_start_lanes(struct server *s, const struct rs_kernels *kernels, struct rs_err *e)
 {
 	s->lanes = calloc(s->cfg->server.lanes, sizeof(*s->lanes));
 	if (!s->lanes)
@@ -289,7 +290,7 @@ static int start_lanes(struct server *s, const struct rs_kernels *kernels, struc
 	return RS_OK;
 }
 
-static int start_listening(struct server *s, struct rs_err *e)
+static int server_start_listening(struct server *s, struct rs_err *e)
 {
 	int fds[LISTENER_MAX];
 	int n = listener_open(s->cfg->server.listen, s->cfg->server.insecure || check_authenticates(s->cfg), fds, e);
@@ -307,13 +308,13 @@ static int start_listening(struct server *s, struct rs_err *e)
 		}
 		l->fd = fds[i];
 		l->poll.data = l;
-		uv_poll_start(&l->poll, UV_READABLE, on_accept);
+		uv_poll_start(&l->poll, UV_READABLE, server_on_accept);
 		s->listening_n++;
 	}
 	return RS_OK;
 }
 
-static void log_listening(struct server *s, const struct rs_kernels *kernels)
+static void server_log_listening(struct server *s, const struct rs_kernels *kernels)
 {
 	char name[80];
 
@@ -327,7 +328,7 @@ static void log_listening(struct server *s, const struct rs_kernels *kernels)
 /* Lowers the priority of this thread. If processors are short, the lanes of running jobs
  * go before handshakes and the memory of new jobs. Linux has a nice value for each
  * thread; the threads of the pool inherit that of this one. */
-static void lower_priority(void)
+static void server_lower_priority(void)
 {
 	int before;
 
@@ -355,7 +356,7 @@ static struct server *server_new(const struct server_options *opt)
 }
 
 /* Creates the arenas, the registry and the TCP handshakes. */
-static int make_parts(struct server *s, struct rs_err *e)
+static int server_make_parts(struct server *s, struct rs_err *e)
 {
 	const struct rs_config *cfg = s->cfg;
 	struct registry_options ro = {
@@ -364,9 +365,9 @@ static int make_parts(struct server *s, struct rs_err *e)
 	    .features = FEATURES_ALL,
 	    .connection_bytes = LANE_CONNECTION_BYTES + TCP_HANDSHAKE_BYTES +
 				(s->admission.certificates.ctx ? (unsigned)TCP_CONN_TLS_BYTES : 0),
-	    .alloc = alloc_slots,
-	    .free = free_slots,
-	    .action = on_action,
+	    .alloc = server_alloc_slots,
+	    .free = server_free_slots,
+	    .action = server_on_action,
 	    .ctx = s,
 	};
 	struct tcp_handshakes_options go = {
@@ -374,11 +375,11 @@ static int make_parts(struct server *s, struct rs_err *e)
 	    .timeout_ms = cfg->timeouts.handshake_ms,
 	    .tls = s->admission.certificates.ctx,
 	    .policy = admission_policy(&s->admission),
-	    .admit = on_admit,
-	    .turned_away = on_turned_away,
+	    .admit = server_on_admit,
+	    .turned_away = server_on_turned_away,
 	    .ctx = s,
 	};
-	struct arenas_options ao = {.pool = &s->pool, .touched = on_touched, .ctx = s};
+	struct arenas_options ao = {.pool = &s->pool, .touched = server_on_touched, .ctx = s};
 	int rc;
 
 	s->arenas = arenas_new(&ao);
@@ -401,16 +402,16 @@ free_arenas:
 
 /* Starts the lanes, the listeners, gRPC and the pool. On an error the caller stops what
  * has started. */
-static int start_threads(struct server *s, struct rs_err *e)
+static int server_start_threads(struct server *s, struct rs_err *e)
 {
-	int rc = start_lanes(s, s->kernels, e);
+	int rc = server_start_lanes(s, s->kernels, e);
 
 	if (!rc)
-		rc = start_listening(s, e);
+		rc = server_start_listening(s, e);
 	if (!rc)
 		rc = server_ports_open(s, e);
-	lower_priority();
-	return rc ? rc : rs_pool_start(&s->pool, on_task_ended, s, e);
+	server_lower_priority();
+	return rc ? rc : rs_pool_start(&s->pool, server_on_task_ended, s, e);
 }
 
 int server_init(struct server **ret, const struct server_options *opt, struct rs_err *e)
@@ -431,22 +432,22 @@ int server_init(struct server **ret, const struct server_options *opt, struct rs
 	rc = wakeups_init(&s->wakeups, &s->loop, e);
 	if (rc)
 		goto close_loop;
-	wakeup_init(&s->pool_ended, &s->wakeups, on_pool_ended);
-	rc = mailbox_init(&s->in, &s->wakeups, on_mail, s, e);
+	wakeup_init(&s->pool_ended, &s->wakeups, server_on_pool_ended);
+	rc = mailbox_init(&s->in, &s->wakeups, server_on_mail, s, e);
 	if (rc)
 		goto close_wakeups;
-	rc = make_parts(s, e);
+	rc = server_make_parts(s, e);
 	if (rc)
 		goto close_mailbox;
 	server_control_init(s, opt);
-	rc = start_threads(s, e);
+	rc = server_start_threads(s, e);
 	if (rc) {
 		server_stop(s);
 		uv_run(&s->loop, UV_RUN_DEFAULT);
 		server_close(s);
 		return rc;
 	}
-	log_listening(s, s->kernels);
+	server_log_listening(s, s->kernels);
 	certificates_log(&s->admission.certificates, s->log, "tls");
 	server_check_descriptors(s);
 	server_bound_descriptors(s);
