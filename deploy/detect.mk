@@ -6,27 +6,37 @@
 # is on and off.
 probe = $(shell deploy/probe.sh $(1))
 
-# package of Debian for each program and each pkg-config name
-deb_libuv         := libuv1-dev
-deb_libprotobuf-c := libprotobuf-c-dev
-deb_yaml-0.1      := libyaml-dev
-deb_libxxhash     := libxxhash-dev
-deb_libcrypto     := libssl-dev
-deb_libssl        := libssl-dev
-deb_check         := check
-deb_protoc        := protobuf-compiler
-deb_protoc-gen-c  := protobuf-c-compiler
-deb_$(firstword $(PKG_CONFIG)) := pkg-config
-deb_$(firstword $(CC))         := $(patsubst cc,gcc,$(firstword $(CC)))
+# the packages of Debian and Ubuntu, and of Fedora and RHEL, with each program and each pkg-config name
+in_libuv         := libuv1-dev libuv-devel
+in_libprotobuf-c := libprotobuf-c-dev protobuf-c-devel
+in_yaml-0.1      := libyaml-dev libyaml-devel
+in_libxxhash     := libxxhash-dev xxhash-devel
+in_libcrypto     := libssl-dev openssl-devel
+in_libssl        := libssl-dev openssl-devel
+in_check         := check check-devel
+in_protoc        := protobuf-compiler protobuf-compiler
+in_protoc-gen-c  := protobuf-c-compiler protobuf-c-compiler
+in_$(firstword $(PKG_CONFIG)) := pkg-config pkgconf-pkg-config
+in_$(firstword $(CC))         := $(patsubst cc,gcc,$(firstword $(CC))) $(patsubst cc,gcc,$(firstword $(CC)))
+# The oldest versions that the tree is built with. They are in Debian 11, Ubuntu 22.04 and RHEL 9, but for OpenSSL in Debian.
+least_libuv         := 1.40
+least_libprotobuf-c := 1.3.3
+least_libxxhash     := 0.8.0
+least_libcrypto     := 3.0
+least_libssl        := 3.0
 
-missing = $(error $(1) was not found: install Debian's package $(deb_$(1)), or let 'make deps' install all that is needed)
+missing = $(error $(1) was not found: install the package $(firstword $(in_$(1))) (Debian, Ubuntu) or \
+                  $(lastword $(in_$(1))) (Fedora, RHEL), or let 'make deps' install all that is needed)
+old     = $(error $(1) $(shell $(PKG_CONFIG) --modversion $(1)) was found, expected $(least_$(1)) or newer)
 need_program = $(if $(call probe,program '$(1)'),,$(call missing,$(1)))
-need_package = $(if $(call probe,package '$(PKG_CONFIG)' $(1)),,$(call missing,$(1)))
+need_package = $(if $(call probe,package '$(PKG_CONFIG)' $(1)),$(if $(call probe,package '$(PKG_CONFIG)' '$(call new,$(1))'),,\
+                    $(call old,$(1))),$(call missing,$(1)))
+new          = $(1) >= $(or $(least_$(1)),0)
 $(call need_program,$(firstword $(CC)))
 $(call need_program,$(firstword $(PKG_CONFIG)))
 $(call need_program,protoc)
 $(call need_program,protoc-gen-c)
-ifeq ($(call probe,package '$(PKG_CONFIG)' $(PKGS)),)
+ifeq ($(call probe,package '$(PKG_CONFIG)' $(foreach p,$(PKGS),'$(call new,$(p))')),)
 $(foreach p,$(PKGS),$(call need_package,$(p)))
 endif
 PKG_CFLAGS := $(shell $(PKG_CONFIG) --cflags $(PKGS))

@@ -60,7 +60,7 @@ class Detection(Build):
         """A pkg-config that does not know some packages."""
         return script(
             self.dir / "pkg-config-less",
-            f"""for a in "$@"; do case $a in {'|'.join(missing)}) exit 1 ;; esac; done
+            f"""for a in "$@"; do case $a in {'|'.join(f'{p}|"{p} "*' for p in missing)}) exit 1 ;; esac; done
 exec pkg-config "$@"
 """,
         )
@@ -76,11 +76,20 @@ exec pkg-config "$@"
         ):
             with self.subTest(name):
                 said = self.refused("all", f"PKG_CONFIG={self.package_finder(name)}")
-                self.assertIn(f"{name} was not found: install Debian's package {package}", said)
+                self.assertIn(f"{name} was not found: install the package {package}", said)
         said = self.refused("all", "PKG_CONFIG=/no/such/pkg-config")
-        self.assertIn("/no/such/pkg-config was not found: install Debian's package pkg-config", said)
+        self.assertIn("/no/such/pkg-config was not found: install the package pkg-config", said)
         self.assertIn("/no/such/cc was not found", self.refused("all", "CC=/no/such/cc"))
         self.assertIn("check was not found", self.refused("unit", f"PKG_CONFIG={self.package_finder('check')}"))
+
+    def test_old_packages(self):
+        (self.dir / "pc").mkdir()
+        for name, version, least in (("libuv", "1.39.0", "1.40"), ("libssl", "1.1.1w", "3.0")):
+            with self.subTest(name):
+                (self.dir / "pc" / f"{name}.pc").write_text(f"Name: {name}\nDescription: old\nVersion: {version}\n")
+                said = self.refused("all", f"PKG_CONFIG=env PKG_CONFIG_PATH={self.dir / 'pc'} pkg-config")
+                self.assertIn(f"{name} {version} was found, expected {least} or newer", said)
+                (self.dir / "pc" / f"{name}.pc").unlink()
 
     def test_optional_library(self):
         line, plan = self.announced(f"PKG_CONFIG={self.package_finder('grpc')}")
