@@ -42,6 +42,10 @@ reduction ($version) unstable; urgency=medium
 
  -- $maintainer  $date
 END
+# Ubuntu 22.04 and Debian 11 have a gRPC that is too old: there is no package libreduction-grpc then
+if [ -z "$(deploy/probe.sh function cc grpc/grpc_security.h grpc_channel_create -lgrpc -lgpr)" ]; then
+	export DEB_BUILD_PROFILES="${DEB_BUILD_PROFILES-} pkg.reduction.nogrpc"
+fi
 (cd "$source" && dpkg-buildpackage --build=binary --no-sign --jobs="$(nproc)")
 rm -rf "$source"
 echo "packages in $out:"

@@ -51,14 +51,16 @@ HARDEN_OPTIONS := $(foreach f,-fstack-clash-protection -fcf-protection,$(if $(ca
 # level.
 own_fortify    := $(call probe,macro '$(CC) $(CPPFLAGS) $(CFLAGS)' _FORTIFY_SOURCE)
 
-# optional: for libreduction-grpc.so. Its own list of libraries is for linking statically.
+# optional: for libreduction-grpc.so. Its own list of libraries is for linking statically. gRPC before 1.45, as in
+# Ubuntu 22.04, lacks functions that we need.
 GRPC ?= probe
-ifeq ($(GRPC),probe)
-GRPC := $(if $(call probe,package '$(PKG_CONFIG)' grpc),on,off)
+ifneq ($(filter probe on,$(GRPC)),)
+GRPC_CFLAGS := $(shell $(PKG_CONFIG) --cflags-only-I grpc 2>/dev/null)
+GRPC_LIBS   := $(shell $(PKG_CONFIG) --libs-only-L grpc 2>/dev/null) -lgrpc -lgpr
 endif
-ifeq ($(GRPC),on)
-GRPC_CFLAGS := $(shell $(PKG_CONFIG) --cflags-only-I grpc)
-GRPC_LIBS   := $(shell $(PKG_CONFIG) --libs-only-L grpc) -lgrpc -lgpr
+ifeq ($(GRPC),probe)
+GRPC := $(if $(call probe,package '$(PKG_CONFIG)' grpc),$(if $(call probe,function '$(CC)' grpc/grpc_security.h \
+          grpc_channel_create $(GRPC_CFLAGS) $(GRPC_LIBS)),on,off (found one before 1.45)),off)
 endif
 
 # optional: a static libuv for the shared libraries. Debian's is compiled for programs, so

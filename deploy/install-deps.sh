@@ -45,7 +45,7 @@ lint     apt clang clang-format clang-tidy shellcheck
 lint     dnf clang clang-tools-extra ShellCheck
 fresh    apt mmdebstrap python3 git
 fresh    dnf mmdebstrap python3 git
-deb      apt dpkg-dev debhelper dh-python g++ lintian
+deb      apt build-essential debhelper dh-python lintian
 deb      dnf dpkg-dev debhelper
 rpm      apt rpm
 rpm      dnf rpm-build systemd-rpm-macros

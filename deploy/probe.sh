@@ -14,6 +14,8 @@ usage() {
 	       probe.sh header LANGUAGE COMPILER HEADER [LIBRARY...]
 	                                                    a program of LANGUAGE (c, c++) that includes HEADER compiles
 	                                                    and links with each LIBRARY (-lNAME)
+	       probe.sh function COMPILER HEADER NAME [OPTION...]
+	                                                    HEADER declares NAME, and each OPTION (-lNAME) has it
 	       probe.sh shared COMPILER ARCHIVE VARIABLE...  ARCHIVE can be in a shared library that brings its own VARIABLE
 	                                                    for each one of the C library's (ld --wrap)
 	Prints yes or nothing. COMPILER and PKG_CONFIG may contain options.
@@ -55,6 +57,15 @@ header)
 	# shellcheck disable=SC2086
 	printf '#include <%s>\nint main(void) { return 0; }\n' "$header" |
 		$compiler -x "$language" - -o "$out" "$@" >/dev/null 2>&1 && echo yes
+	rm -f "$out"
+	;;
+function)
+	compiler=$1 header=$2 name=$3
+	shift 3
+	out=$(mktemp) || exit 0
+	# shellcheck disable=SC2086
+	printf '#include <%s>\nvoid *p;\nint main(void) { p = (void *)%s; return 0; }\n' "$header" "$name" |
+		$compiler -x c - -o "$out" "$@" >/dev/null 2>&1 && echo yes
 	rm -f "$out"
 	;;
 shared)
