@@ -91,6 +91,13 @@ exec pkg-config "$@"
                 self.assertIn(f"{name} {version} was found, expected {least} or newer", said)
                 (self.dir / "pc" / f"{name}.pc").unlink()
 
+    def test_old_grpc(self):
+        """gRPC before 1.45 has no grpc_channel_create."""
+        cc = script(self.dir / "cc", f'case "$*" in *" -lgrpc "*) exit 1 ;; esac\nexec {shutil.which("cc")} "$@"\n')
+        line, plan = self.announced(f"CC={cc}")
+        self.assertIn("gRPC off (found one before 1.45)", line)
+        self.assert_plan(plan, "libreduction-grpc.so", False)
+
     def test_optional_library(self):
         line, plan = self.announced(f"PKG_CONFIG={self.package_finder('grpc')}")
         self.assertIn("gRPC off", line)
