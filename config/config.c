@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config/config.h"
 
+#include "common/group_limits.h"
 #include "common/log.h"
 #include "common/tls.h"
 #include "config/schema.h"
@@ -310,12 +311,12 @@ static void name_hosts(struct rs_config *cfg)
 			snprintf(cfg->workers[i].host, sizeof cfg->workers[i].host, "worker-%u", i);
 }
 
-/* Returns the number of threads for this machine. */
+/* Returns the number of threads for the CPUs that this process can use. */
 static unsigned server_lanes(void)
 {
-	long cpus = sysconf(_SC_NPROCESSORS_ONLN);
+	unsigned cpus = rs_usable_cpus("");
 
-	return cpus < 1 ? 1 : cpus > SERVER_LANES_AUTO_MAX ? SERVER_LANES_AUTO_MAX : (unsigned)cpus;
+	return cpus > SERVER_LANES_AUTO_MAX ? SERVER_LANES_AUTO_MAX : cpus;
 }
 
 /* Chooses the lanes of the reducers for which the file gives none. They depend on the

@@ -2,7 +2,7 @@
 #include "config/check/check.h"
 
 #include "common/address.h"
-#include "common/group_memory.h"
+#include "common/group_limits.h"
 #include "config/value.h"
 
 #include <stdint.h>

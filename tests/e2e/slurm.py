@@ -28,6 +28,7 @@ SlurmUser=root
 AuthInfo=socket={folder}/munge
 ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
+SlurmdParameters=config_overrides
 MpiDefault=none
 StateSaveLocation={folder}/head
 SlurmctldPidFile={folder}/head/pid
@@ -40,7 +41,7 @@ ReturnToService=2
 KillWait=1
 GresTypes=gpu
 NodeName=gpu[1-2] CPUs=2 Gres=gpu:2
-NodeName=cpu[1-2] CPUs=2
+NodeName=cpu[1-2] CPUs=4
 PartitionName=gpu Nodes=gpu[1-2] Default=YES
 PartitionName=cpu Nodes=cpu[1-2]
 """

@@ -4,7 +4,7 @@
  * access to it can fail (SIGBUS). Making the pages of a large buffer takes time, so a
  * pool of threads does it. */
 #include "agent/node/daemon/agentd.h"
-#include "common/group_memory.h"
+#include "common/group_limits.h"
 
 #include <errno.h>
 #include <fcntl.h>
