@@ -4,12 +4,9 @@ soname := libreduction.so.$(firstword $(subst ., ,$(VERSION)))
 lib    += $(B)/lib/libreduction.so
 libreduction := $(patsubst %.c,$(B)/%.o,$(wildcard agent/lib/api/*.c)) $(uv_own_obj) $(libagent_copier) $(libagent_cuda) $(libagent_client) $(libagent_daemon) $(libagent_direct) $(libagent) \
                 $(librpc) $(libconfig) $(libproto) $(libcommon)
-# the one in a Python wheel has libraries beside it
-wheel_so := $(B)/wheel/$(soname)
-$(B)/lib/libreduction.so.$(VERSION) $(wheel_so): $(libreduction)
+$(B)/lib/libreduction.so.$(VERSION): $(libreduction)
 	@mkdir -p $(@D)
-	$(call say,LD,$@)$(LINK_SO) $(run_path) -Wl,-soname,$(soname) -Wl,--exclude-libs,ALL -o $@ $^ $(uv_own_libs)
-$(wheel_so): private run_path := -Wl,-rpath,'$$ORIGIN' -Wl,--strip-debug
+	$(call say,LD,$@)$(LINK_SO) -Wl,-soname,$(soname) -Wl,--exclude-libs,ALL -o $@ $^ $(uv_own_libs)
 $(B)/lib/$(soname): $(B)/lib/libreduction.so.$(VERSION)
 	$(call say,LN,$@)ln -sf $(<F) $@
 $(B)/lib/libreduction.so: $(B)/lib/$(soname)

@@ -3,7 +3,7 @@
 
 It looks in this order and takes the first file that exists:
   1. the file that the environment variable REDUCTION_LIBRARY names (and then in no other place);
-  2. beside this package, and in the lib folder of the prefix that the package is installed under;
+  2. the folder lib of this package (a wheel), and that of the prefix that the package is installed under;
   3. build/default/lib of the source tree that this package lies in;
   4. the system's loader (LD_LIBRARY_PATH, ldconfig).
 """
@@ -124,7 +124,7 @@ _FUNCTIONS = {
 
 def _candidates() -> List[pathlib.Path]:
     package = pathlib.Path(__file__).resolve().parent
-    found = [package / SONAME]
+    found = [package / "lib" / SONAME]
     found += [parent / SONAME for parent in package.parents if parent.name in ("lib", "lib64")]
     if package.parent.name == "python" and package.parent.parent.name == "agent":
         found.append(package.parents[2] / "build" / "default" / "lib" / SONAME)
