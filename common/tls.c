@@ -9,6 +9,7 @@
 #include <openssl/x509v3.h>
 #include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -42,6 +43,11 @@ static const char *tls_error_text(char *buf, size_t size)
 	}
 	ERR_clear_error();
 	return text ? text : "OpenSSL gives no reason";
+}
+
+const char *tls_library(void)
+{
+	return OpenSSL_version(OPENSSL_VERSION);
 }
 
 enum tls_beginning tls_beginning(const uint8_t *first, size_t n)
@@ -259,6 +265,25 @@ int tls_check_named(bool reducer, enum tls_mode mode, const struct tls_files *f,
 	return RS_OK;
 }
 
+/* Trusts the system's authorities. An OpenSSL that was brought from another distribution
+ * may look for them where this one does not have them. */
+static int use_system_authorities(SSL_CTX *ctx, struct rs_err *e)
+{
+	static const char *const files[] = {
+	    "/etc/ssl/certs/ca-certificates.crt", /* Debian, Ubuntu */
+	    "/etc/pki/tls/certs/ca-bundle.crt",   /* RHEL, Amazon Linux */
+	};
+	bool found = getenv(X509_get_default_cert_file_env()) || getenv(X509_get_default_cert_dir_env()) ||
+		     access(X509_get_default_cert_dir(), F_OK) == 0;
+
+	if (SSL_CTX_set_default_verify_paths(ctx) != 1)
+		return fail_file(e, "the system's", "authorities");
+	for (unsigned i = 0; !found && i < sizeof files / sizeof files[0]; i++)
+		found = access(files[i], R_OK) == 0 && SSL_CTX_load_verify_file(ctx, files[i]) == 1;
+	ERR_clear_error();
+	return RS_OK;
+}
+
 /* Loads one of the files that a side needs. */
 static int load_file(SSL_CTX *ctx, enum tls_mode mode, bool reducer, const struct tls_files *f, enum tls_file which,
 		     struct rs_err *e)
@@ -271,8 +296,7 @@ static int load_file(SSL_CTX *ctx, enum tls_mode mode, bool reducer, const struc
 		return own ? use_key(ctx, f->key, f->certificate, e) : RS_OK;
 	if (f->authority[0])
 		return use_authority(ctx, f->authority, reducer, e);
-	return reducer || SSL_CTX_set_default_verify_paths(ctx) == 1 ? RS_OK
-								     : fail_file(e, "the system's", "authorities");
+	return reducer ? RS_OK : use_system_authorities(ctx, e);
 }
 
 /* Returns whether a file is named; only the authority may be left out. */

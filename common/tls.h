@@ -43,6 +43,9 @@ enum tls_beginning {
 };
 enum tls_beginning tls_beginning(const uint8_t *first, size_t n);
 
+/* Returns the name, version and date of the OpenSSL that is loaded. Static storage. */
+const char *tls_library(void);
+
 /* Names of PEM files; "" for none. They are only used during a call. */
 struct tls_files {
 	const char *certificate; /* the own certificate, then the chain up to the authority */

@@ -13,6 +13,7 @@ import struct
 NULL, NEEDED, HASH, STRTAB, SYMTAB, STRSZ, SONAME, RPATH, RUNPATH = 0, 1, 4, 5, 6, 10, 14, 15, 29
 GNU_HASH, VERDEF, VERDEFNUM, VERNEED, VERNEEDNUM = 0x6FFFFEF5, 0x6FFFFFFC, 0x6FFFFFFD, 0x6FFFFFFE, 0x6FFFFFFF
 DYNSYM = 11  # type of a section
+VERSION_NAME = 0xFFF1  # where a symbol is that only names a version
 MACHINES = {62: "x86_64", 183: "aarch64"}
 
 Symbol = collections.namedtuple("Symbol", "at name defined")
@@ -82,7 +83,7 @@ class Elf:
                 continue
             for symbol in range(offset + 24, offset + size, 24):
                 place, _, section = struct.unpack_from("<IHH", self.data, symbol)
-                yield Symbol(place, self.name(place), section != 0)
+                yield Symbol(place, self.name(place), section not in (0, VERSION_NAME))
 
     def _read_needed_versions(self):
         """The versions of symbols that this file needs, by library."""

@@ -113,8 +113,8 @@ def distribution():
 
 
 def licence_names(text):
-    """The short names of the licences in a copyright file that machines can read."""
-    return sorted(set(re.findall(r"^License: *(\S.*)$", text, re.M)))
+    """The short names of the licences in a copyright file, if machines can read it."""
+    return sorted(set(re.findall(r"^License: *(\S.*)$", text, re.M))) or ["see the copyright file"]
 
 
 def bill(version, carried, names, out):

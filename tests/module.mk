@@ -150,6 +150,11 @@ trainers: all ## train with packages of PyPI, with gloo and with our backend; in
 	$(PYTHON) tests/venv.py trainers-4.46 $(TRAINERS_TORCH) "numpy<2" transformers==4.46.3 "accelerate<1.2" setuptools || [ $$? = 77 ]
 	$(PYTHON) tests/run.py --only e2e --match trainers $(B)
 
+OTHERS := numpy grpcio torch==2.14.1 cryptography tensorflow-cpu ray
+wheel-others: all ## sum in one process with packages of PyPI that bring the same libraries; into VENVS=build/venvs, 6 GB
+	$(PYTHON) tests/venv.py others $(OTHERS) || [ $$? = 77 ]
+	$(PYTHON) tests/run.py --only e2e --match wheel_others $(B)
+
 fresh: ## do what the README says in bare roots of Debian 12 and 13, as root; ARGS=--help lists options
 	deploy/install-deps.sh fresh
 	$(PYTHON) tests/fresh/fresh.py --cache $(BUILD)/fresh $(ARGS) || [ $$? = 77 ]
@@ -170,4 +175,4 @@ lint: $(gen_h) ## check format, scripts, common mistakes, and names in comments 
 	tests/lint.sh $(B)/gen
 format: ## format all C files
 	clang-format -i $$(tests/lint.sh --list-c)
-.PHONY: unit sim fault soak versions versions-ci conformance fuzz fuzz-programs fuzz-merge fuzz-coverage e2e core-programs test-programs test-build test-all-build test test-all compat torch-cuda trainers fresh layering layering-check lint format
+.PHONY: unit sim fault soak versions versions-ci conformance fuzz fuzz-programs fuzz-merge fuzz-coverage e2e core-programs test-programs test-build test-all-build test test-all compat torch-cuda trainers wheel-others fresh layering layering-check lint format

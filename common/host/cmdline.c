@@ -3,6 +3,7 @@
 
 #include "common/address.h"
 #include "common/log.h"
+#include "common/tls.h"
 #include "common/version.h"
 
 #include <getopt.h>
@@ -119,7 +120,7 @@ static bool apply(const struct cmdline *cl, int argc, char **argv, struct rs_con
 		if (i == HELP)
 			usage(cl);
 		else if (i == VERSION)
-			printf("%s %s\n", cl->program, RS_VERSION);
+			printf("%s %s, %s\n", cl->program, RS_VERSION, tls_library());
 		if (i == HELP || i == VERSION)
 			return false;
 		if (i == CONFIG)

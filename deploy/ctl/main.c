@@ -3,6 +3,7 @@
  * controls reducers. */
 #include "deploy/ctl/ctl.h"
 
+#include "common/tls.h"
 #include "common/version.h"
 #include "config/config.h"
 #include "config/schema.h"
@@ -275,7 +276,7 @@ int main(int argc, char **argv)
 		return finish_output();
 	}
 	if (strcmp(argv[1], "--version") == 0) {
-		printf("reductionctl %s\n", RS_VERSION);
+		printf("reductionctl %s, %s\n", RS_VERSION, tls_library());
 		return finish_output();
 	}
 	for (unsigned i = 0; i < COMMANDS_N; i++)

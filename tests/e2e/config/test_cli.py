@@ -48,7 +48,8 @@ class Cli(unittest.TestCase):
                     self.assertEqual((short.code, short.err, short.out), (0, "", p.out))
                     p = self.attempt(c, program, "--version")
                     self.assertEqual((p.code, p.err), (0, ""))
-                    self.assertRegex(p.out, rf"\A{program} \d+\.\d+\.\d+\n\Z")
+                    tls = "" if program == "reduction-bench" else r", OpenSSL \d+\.\d+\.\d+ .*"
+                    self.assertRegex(p.out, rf"\A{program} \d+\.\d+\.\d+{tls}\n\Z")
 
     def test_help_and_version_of_benchmarks(self):
         programs = ["reduction-load", "reduction-bench-kernels", "reduction-bench-scrape", "tcp-loop", "delay-line"]

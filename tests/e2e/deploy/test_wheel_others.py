@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: Apache-2.0
+# run: alone all-only
+"""The wheel in one process with packages that bring gRPC, abseil, protobuf, OpenSSL or libuv of their own: each is
+imported and used before ours, and after. Ours sums over TCP with TLS, then over gRPC with TLS. `make wheel-others`
+installs the packages from PyPI and runs this program; without that it skips.
+"""
+
+import pathlib
+import platform
+import sys
+import tempfile
+import unittest
+
+import certs
+import harness
+import wheel
+
+sys.path.insert(0, str(harness.ROOT / "tests"))
+import venv  # noqa: E402  (tests/venv.py)
+
+PYTHON = venv.python("others")
+OTHERS = ("grpc", "torch", "cryptography", "tensorflow", "ray")
+PROGRAM = """
+import os, sys, tempfile
+sys.path.insert(0, os.environ["OURS"])
+
+def use_grpc():
+    import grpc
+    from concurrent import futures
+    handler = grpc.unary_unary_rpc_method_handler(lambda request, context: request * 2)
+    server = grpc.server(futures.ThreadPoolExecutor(1), options=[("grpc.so_reuseport", 0)])
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("a.B", {"c": handler}),))
+    texts = [open(os.environ["TLS"] + name, "rb").read() for name in ("/localhost.key", "/localhost.pem", "/ca.pem")]
+    port = server.add_secure_port("localhost:0", grpc.ssl_server_credentials([tuple(texts[:2])]))
+    server.start()
+    with grpc.secure_channel(f"localhost:{port}", grpc.ssl_channel_credentials(texts[2])) as channel:
+        assert channel.unary_unary("/a.B/c")(b"12", timeout=60) == b"1212"
+    server.stop(None).wait()
+
+def use_torch():
+    import torch
+    assert torch.ones(1000).sum().item() == 1000
+
+def use_cryptography():
+    from cryptography.hazmat.primitives import hashes
+    from cryptography.hazmat.primitives.asymmetric import ec
+    key = ec.generate_private_key(ec.SECP256R1())
+    key.public_key().verify(key.sign(b"x", ec.ECDSA(hashes.SHA256())), b"x", ec.ECDSA(hashes.SHA256()))
+
+def use_tensorflow():
+    import tensorflow
+    from tensorflow.python.data.experimental.service import server_lib  # its gRPC
+    assert float(tensorflow.reduce_sum(tensorflow.ones(1000))) == 1000
+    dispatcher = tensorflow.data.experimental.service.DispatchServer(start=True)
+    dispatcher.target
+
+def use_ray():
+    import ray
+    from ray._raylet import ObjectID, GcsClientOptions  # its gRPC
+    assert len(ObjectID.from_random().hex()) > 10
+
+def ours():
+    import numpy, reduction
+    for transport in ("tcp", "grpc"):
+        with reduction.Communicator(config=os.environ[transport.upper()]) as comm:
+            x = numpy.ones(100000, numpy.float32)
+            comm.all_reduce(x)
+            assert (x == 2).all()
+
+first = sys.argv[1] == "first"
+uses = [globals()["use_" + name] for name in sys.argv[2:]]
+for f in [*uses, ours, *uses, ours] if first else [ours, *uses, ours, *uses]:
+    f()
+print("done", flush=True)
+"""
+
+
+def why_not():
+    if platform.machine() != "x86_64":
+        return "PyPI has not all packages for this processor"
+    if PYTHON is None:
+        return f"there are no packages from PyPI in {venv.FOLDER / 'others'}: make wheel-others installs them"
+    return wheel.why_not()
+
+
+@unittest.skipIf(why_not(), why_not())
+class Others(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        folder = tempfile.TemporaryDirectory(prefix="reduction-")
+        cls.addClassCleanup(folder.cleanup)
+        cls.env = pathlib.Path(folder.name).resolve() / "env"
+        wheel.install(cls.env)
+        cls.ours = next(cls.env.glob("lib/python3*/site-packages"))
+
+    def together(self, order, *others):
+        with harness.Cluster(start=False) as c:
+            files = certs.Folder(c.dir / "tls", "reducer:localhost,127.0.0.1")
+            options = ["--listen", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--insecure"]
+            options += ["--config", c._write("server.yaml", files.reducer("localhost"))]
+            server = c.start("reducer r0", [self.env / "bin/reduction-server", *options])
+            address = server.wait_text(r"\blistening\b.*?address=(\S+)").group(1)
+            grpc = server.wait_text(r"\bgrpc-ready\b.*?address=(\S+)").group(1)
+            env = {"WORLD_SIZE": 2, "LOCAL_RANK": 0, "LOCAL_WORLD_SIZE": 1, "OURS": self.ours, "TLS": c.dir / "tls"}
+            env |= {"PYTHONPATH": "", "REDUCTION_LIBRARY": "", "REDUCTION_RUN": "run", "HOME": c.dir}
+            for name, where in (("tcp", {"address": address}), ("grpc", {"address": address, "grpc": grpc})):
+                config = {"job": {"name": name, "transport": name}, "reducers": [{"id": "r0", **where}]}
+                env[name.upper()] = c._write(f"{name}.yaml", {**files.worker(), **config})
+            argv = [PYTHON, "-c", PROGRAM, order, *others]
+            ranks = [
+                c.start(f"rank {rank}", argv, {k: str(v) for k, v in {**env, "RANK": rank}.items()}) for rank in (0, 1)
+            ]
+            self.assertEqual(c.wait_all(ranks, 300), [0, 0], "".join(rank.report() for rank in ranks))
+
+    def test_each(self):
+        for order in ("first", "last"):
+            for other in OTHERS:
+                with self.subTest(order=order, other=other):
+                    self.together(order, other)
+
+    def test_all_together(self):
+        for order in ("first", "last"):
+            with self.subTest(order=order):
+                self.together(order, *OTHERS)
+
+
+if __name__ == "__main__":
+    harness.main()
