@@ -59,12 +59,14 @@ def contents(tree, man, version, wheel_tag):
     """The files of the wheel, by name, without RECORD; and the names of those that can be run."""
     info = f"reduction-{version}.dist-info"
     files = {f"reduction/{path.name}": path for path in [*PACKAGE.glob("*.py"), PACKAGE / "py.typed"]}
-    files |= {f"reduction/{folder}/{path.name}": path for folder in ("bin", "lib") for path in (tree / folder).iterdir()}
+    for folder in ("bin", "lib"):
+        files |= {f"reduction/{folder}/{path.name}": path for path in (tree / folder).iterdir()}
     files |= {f"{info}/licenses/{path.name}": path for path in (tree / "licenses").iterdir()}
     files[f"{info}/sboms/sbom.cdx.json"] = tree / "sbom.cdx.json"
     share = "reduction/share"
     files |= {f"{share}/examples/{path.name}": path for path in (ROOT / "config/examples").glob("*.yaml")}
     files[f"{share}/bash-completion/completions/reductionctl"] = ROOT / "deploy/completion/reductionctl"
+    files[f"{share}/make-certs.sh"] = ROOT / "deploy/make-certs.sh"
     files |= {f"{share}/man/man{path.suffix[1:]}/{path.name}": path for path in man.glob("*.[0-9]")}
     data = {name: path.read_bytes() for name, path in files.items()}
     description = (ROOT / "README.md").read_text()
