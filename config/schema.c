@@ -168,8 +168,8 @@ const struct schema_key schema_keys[] = {
  "loopback need `security.read_token`. With `mutual`, only clients may read whose certificate `security.authority` has "
  "signed; health checks need none"},
 {"server", "lanes", SCHEMA_NUMBER, AT(server, lanes), .min = 1, .max = RS_LANES_MAX, .zero_word = "auto",
- .def = "auto", .help = "Threads that receive, sum and send; `auto`: one for each CPU that the process can use (affinity, cpuset and "
- "CPU time of its control groups), at most 8"},
+ .def = "auto", .help = "Threads that receive, sum and send; `auto`: one for each CPU that the process can use "
+ "(affinity, cpuset and CPU time of its control groups), at most 8"},
 {"server", "cpu", SCHEMA_WORD, AT(server, cpu), .words = cpu_words, .def = "auto",
  .help = "Instruction set used for summing; `auto`: the fastest that this machine supports"},
 {"server", "insecure", SCHEMA_BOOL, AT(server, insecure), .def = "false",
