@@ -111,6 +111,9 @@ void check_certificate(struct check *c, enum rs_tls_side side, SSL_CTX *ctx);
  * or cannot be resolved, or if an address is not loopback and not_loopback_ok is false.
  * The caller frees *ret with freeaddrinfo(). */
 int check_listen(struct addrinfo **ret, const char *address, bool not_loopback_ok, struct rs_err *e);
+/* Stores the error of a socket that cannot be made. Returns RS_EIO; RS_EUNSUPPORTED: the
+ * kernel lacks IPv4 or IPv6. */
+int check_listen_no_socket(struct rs_err *e, int sys, const char *address);
 /* Stores the error of a socket that cannot listen. Returns RS_EIO. */
 int check_listen_failed(struct rs_err *e, int sys, const char *address);
 /* Returns whether workers must authenticate, so that a reducer may listen on other

@@ -43,10 +43,11 @@ static int check_card(const char *address, const struct rs_host_port *at, const 
 	    at->host, at->port);
 }
 
-/* flags: added to those of getaddrinfo(). */
-static int resolve(struct addrinfo **ret, const char *address, bool not_loopback_ok, int flags, struct rs_err *e)
+/* Without AI_ADDRCONFIG: 0.0.0.0 can be listened on before the machine has an IPv4
+ * address, and on one that gets none. */
+int check_listen(struct addrinfo **ret, const char *address, bool not_loopback_ok, struct rs_err *e)
 {
-	struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE | flags};
+	struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE};
 	struct addrinfo *list;
 	struct rs_host_port at;
 	int rc = rs_host_port_split(&at, address, true, e);
@@ -70,9 +71,10 @@ static int resolve(struct addrinfo **ret, const char *address, bool not_loopback
 	return rc;
 }
 
-int check_listen(struct addrinfo **ret, const char *address, bool not_loopback_ok, struct rs_err *e)
+
+int check_listen_no_socket(struct rs_err *e, int sys, const char *address)
 {
-	return resolve(ret, address, not_loopback_ok, AI_ADDRCONFIG, e);
+	return rs_fail_sys(e, sys == EAFNOSUPPORT ? RS_EUNSUPPORTED : RS_EIO, sys, "no socket for %s", address);
 }
 
 int check_listen_failed(struct rs_err *e, int sys, const char *address)
@@ -93,7 +95,7 @@ static int check_own(const struct addrinfo *ai, const char *address, struct rs_e
 	int fd = socket(ai->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0), rc = RS_OK;
 
 	if (fd < 0)
-		return rs_fail_sys(e, RS_EIO, errno, "no socket for %s", address);
+		return check_listen_no_socket(e, errno, address);
 	memcpy(&any, ai->ai_addr, ai->ai_addrlen);
 	((struct sockaddr_in *)&any)->sin_port = 0; /* sin6_port has the same offset */
 	if (bind(fd, (struct sockaddr *)&any, ai->ai_addrlen))
@@ -121,11 +123,7 @@ static void check_one(struct check *c, const char *key, const char *address)
 
 	if (c->elsewhere && is_name(address))
 		return;
-	/* without AI_ADDRCONFIG: this machine may lack IPv6 */
-	if (c->elsewhere)
-		rc = resolve(&list, address, open, 0, &e);
-	else
-		rc = check_listen(&list, address, open, &e);
+	rc = check_listen(&list, address, open, &e);
 	if (rc) {
 		check_add(c, CHECK_ERROR, "server", -1, key, &e);
 		return;
@@ -133,6 +131,8 @@ static void check_one(struct check *c, const char *key, const char *address)
 	for (const struct addrinfo *ai = list; ai && !rc && !c->elsewhere; ai = ai->ai_next)
 		if (ai->ai_family == AF_INET || ai->ai_family == AF_INET6)
 			rc = check_own(ai, address, &e);
+	if (rc == RS_EUNSUPPORTED && list->ai_next)
+		rc = RS_OK; /* a kernel without IPv6 listens on the other address */
 	freeaddrinfo(list);
 	if (rc)
 		check_add(c, CHECK_ERROR, "server", -1, key, &e);
@@ -186,7 +186,7 @@ void check_http(struct check *c, const struct check_http_port *port)
 	check_http_tls(c, port->section, port->tls);
 	if (c->elsewhere && is_name(port->address))
 		return;
-	rc = resolve(&list, port->address, true, c->elsewhere ? 0 : AI_ADDRCONFIG, &e);
+	rc = check_listen(&list, port->address, true, &e);
 	if (!rc && !c->elsewhere)
 		rc = check_own(list, port->address, &e);
 	for (const struct addrinfo *ai = list; ai && !rc; ai = ai->ai_next)

@@ -16,7 +16,7 @@ static int open_one(const struct addrinfo *ai, const char *address, struct rs_er
 	int one = 1, fd = socket(ai->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
 
 	if (fd < 0)
-		return rs_fail_sys(e, RS_EIO, errno, "no socket for %s", address);
+		return check_listen_no_socket(e, errno, address);
 	setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
 	if (ai->ai_family == AF_INET6)
 		setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &one, sizeof one);
@@ -52,13 +52,15 @@ int listener_open(const char *address, bool not_loopback_ok, int fds[LISTENER_MA
 		if (n > 0 && any_port)
 			set_port(ai->ai_addr, fds[0]);
 		rc = open_one(ai, address, e);
+		if (rc == RS_EUNSUPPORTED)
+			continue;
 		if (rc < 0)
 			break;
 		fds[n++] = rc;
 		rc = RS_OK;
 	}
 	freeaddrinfo(list);
-	if (!rc && n)
+	if (n && (!rc || rc == RS_EUNSUPPORTED)) /* a kernel without IPv6 */
 		return n;
 	while (n > 0)
 		close(fds[--n]);

@@ -42,6 +42,7 @@ CONFIG_AGENT = {  # of reduction-agent@sidecar
     "security": {**CONFIG["security"], "secret": "/run/credentials/reduction-agent@sidecar.service/reduction.secret"},
 }
 GIB = 1 << 30
+LATE = "10.77.0.1"  # an address that the machine has not yet when the reducer starts
 
 # Sums once for each line of its input.
 SUMS = harness.python("""
@@ -95,6 +96,8 @@ def units_machine(**options):
     m.write("/etc/reduction/b.yaml", CONFIG_B)
     m.write("/etc/reduction/sidecar.yaml", CONFIG_AGENT)
     m.write("/etc/reduction/broken.yaml", "server: {listen: 127.0.0.1:7600}\n")  # the port of the first one
+    m.write(f"{units}/reduction-server@broken.service.d/test.conf", "[Service]\nRestartSec=50ms\n")
+    m.write("/etc/reduction/late.yaml", {"server": {"listen": f"{LATE}:7620", "insecure": True, "memory": "64MiB"}})
     return m
 
 
@@ -294,11 +297,20 @@ class Units(Ranks, unittest.TestCase):
                 self.assertEqual(self.m.show(unit, "MainPID"), pid)
                 self.assertTrue(self.m.journal("-u", unit, "--grep=info +reload"))
 
+    def test_late_network(self):
+        unit = "reduction-server@late"
+        self.m.run("systemctl", "start", "--no-block", unit)
+        self.m.until(unit, "NRestarts", "[1-9].*")
+        self.assertTrue(self.m.journal("-u", unit, f"--grep=cannot listen on {LATE}:7620"))
+        self.m.run("ip", "address", "add", f"{LATE}/32", "dev", "lo")
+        self.m.until(unit, "ActiveState", "active")
+        self.m.run("systemctl", "stop", unit)
+
     def test_crash_loop_ends(self):
         self.m.until("reduction-server@broken", "ActiveState", "failed", 60)
-        self.assertEqual(self.m.show("reduction-server@broken", "NRestarts"), "5")
+        self.assertEqual(self.m.show("reduction-server@broken", "NRestarts"), "45")
         tries = self.m.journal("-u", "reduction-server@broken", "--grep=address already in use|Address already in use")
-        self.assertEqual(len(tries), 5)
+        self.assertEqual(len(tries), 45)
 
 
 class Memory(Ranks, unittest.TestCase):
