@@ -43,8 +43,8 @@ static int check_card(const char *address, const struct rs_host_port *at, const 
 	    at->host, at->port);
 }
 
-/* Without AI_ADDRCONFIG: 0.0.0.0 can be listened on before the machine has an IPv4
- * address, and on one that gets none. */
+/* The families of this machine's addresses do not matter: 0.0.0.0 can be listened on
+ * before it has an IPv4 address, and where it gets none. */
 int check_listen(struct addrinfo **ret, const char *address, bool not_loopback_ok, struct rs_err *e)
 {
 	struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE};
@@ -70,7 +70,6 @@ int check_listen(struct addrinfo **ret, const char *address, bool not_loopback_o
 		*ret = list;
 	return rc;
 }
-
 
 int check_listen_no_socket(struct rs_err *e, int sys, const char *address)
 {
