@@ -210,7 +210,7 @@ def state_dict(group):
 FEATURES = (
     (forms, (1, 13)), (no_sync, (1, 13)), (uneven, (1, 13)), (hooks, (1, 13)), (power, (1, 13)),
     (sharded_optimizer, (1, 13)), (objects, (1, 13)), (averaged, (1, 13)), (state_dict, (1, 13)), (fsdp1, (2, 6)),
-    (fsdp2, (2, 7)), (dtensor, (2, 7)), (compiled, (2, 6)), (checkpoint, (2, 3)),
+    (fsdp2, (2, 7)), (dtensor, (2, 6)), (compiled, (2, 6)), (checkpoint, (2, 3)),
 )  # fmt: skip
 
 

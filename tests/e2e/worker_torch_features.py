@@ -109,14 +109,14 @@ def gradients(net):
     return [p.grad.clone() for p in net.parameters()]
 
 
-def same_as_gloo(prepare=lambda ddp: ddp, exact=True):
+def same_as_gloo(prepare=lambda ddp: ddp):
     """Trains a step with both groups. The gradients must be equal."""
     found = [
         gradients(prepare(torch.nn.parallel.DistributedDataParallel(model(), process_group=group)))
         for group in (base.ours, base.gloo)
     ]
     for ours, gloo in zip(*found):
-        assert torch.equal(ours, gloo) if exact else torch.allclose(ours, gloo, atol=1e-2), (ours, gloo)
+        assert torch.equal(ours, gloo), (ours, gloo)
 
 
 def ddp():
@@ -128,12 +128,14 @@ def ddp():
 
 
 def builtin_hook():
-    """torch's own hook in C++, which compresses to float16."""
-    def prepare(net):
-        net._register_builtin_comm_hook(dist.BuiltinCommHookType.FP16_COMPRESS)
-        return net
+    """torch's own hooks in C++, one of which compresses to float16."""
+    for kind in (dist.BuiltinCommHookType.ALLREDUCE, dist.BuiltinCommHookType.FP16_COMPRESS):
 
-    same_as_gloo(prepare, exact=False)
+        def prepare(net, kind=kind):
+            net._register_builtin_comm_hook(kind)
+            return net
+
+        same_as_gloo(prepare)
 
 
 def compiled():
@@ -163,20 +165,29 @@ def counted():
 
 
 def functional():
-    """Functional collectives."""
+    """Functional collectives. Those of the last three lines are the first ones for which gloo connects the ranks."""
     if VERSION < (2, 3):
         return
     import torch.distributed._functional_collectives as fc
 
-    x = fc.all_reduce(ones(), "sum", base.ours)
+    group = dist.new_group(list(range(n)))
+    x = fc.all_reduce(ones(), "sum", group)
     assert x.tolist() == [SUM] * 4
-    xs = fc.all_reduce_coalesced([ones(), ones() * 2], "sum", base.ours)
+    xs = fc.all_reduce_coalesced([ones(), ones() * 2], "sum", group)
     assert [x.tolist() for x in xs] == [[SUM] * 4, [2 * SUM] * 4], xs
-    assert fc.all_gather_tensor(ones(), 0, base.ours).tolist() == [float(i + 1) for i in range(n) for _ in range(4)]
-    if VERSION < (2, 9):  # its C++ code does not connect the ranks, other operations do
-        dist.all_to_all_single(torch.empty(n), torch.ones(n))
-    y = fc.reduce_scatter_tensor(torch.ones(2 * n), "sum", 0, base.ours)
-    assert y.tolist() == [n] * 2, y
+    assert fc.all_gather_tensor(ones(), 0, group).tolist() == [float(i + 1) for i in range(n) for _ in range(4)]
+    for big in (1, 20000):
+        group, part = dist.new_group(list(range(n))), torch.arange(2.0 * big) + rank
+        whole = torch.cat([part - rank + i for i in range(n)])
+        sums = (whole * n + SUM - n).split(2 * big)
+        assert torch.equal(fc.reduce_scatter_tensor(whole + rank, "sum", 0, group), sums[rank])
+        parts = fc.reduce_scatter_tensor_coalesced([whole + rank] * 2, "sum", [0, 0], group)
+        assert all(torch.equal(x, sums[rank]) for x in parts)
+        wholes = fc.all_gather_into_tensor_coalesced([part, part], group)
+        assert all(torch.equal(x, whole) for x in wholes)
+        assert torch.equal(fc.all_gather_tensor(part, 0, group), whole)
+        group, turned = dist.new_group(list(range(n))), torch.cat([whole.split(2 * big)[rank] - rank + rank] * n)
+        assert torch.equal(fc.all_to_all_single(whole, None, None, group), turned)
 
 
 def single():
@@ -226,8 +237,8 @@ def fake_store():
 if __name__ == "__main__":
     base.start()
     wanted = sys.argv[1:] or [
-        "collected", "overloads", "sequence", "set_timeout", "split", "ddp", "compiled", "profiled", "counted",
-        "functional", "single", "state", "fake_store",
+        "collected", "overloads", "sequence", "set_timeout", "split", "ddp", "builtin_hook", "compiled", "profiled",
+        "counted", "functional", "single", "state", "fake_store",
     ]  # fmt: skip
     for function in wanted:
         globals()[function]()

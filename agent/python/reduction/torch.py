@@ -25,7 +25,7 @@ from typing import Any, Callable, Dict, List, Optional
 import torch
 import torch.distributed
 
-from . import errors, torch_identity, torch_replace
+from . import errors, torch_gaps, torch_identity, torch_replace
 from .comm import Communicator
 from .torch_group import communicator, default_communicator, register  # noqa: F401 communicator is for programs
 from .torch_local import NodeSum, join, meet
@@ -306,6 +306,7 @@ def empty_buffer(comm: Communicator, shape: Any, dtype: torch.dtype = torch.floa
 
 
 register()
+torch_gaps.install()
 torch_replace.install()
 
 if __name__ == "__main__":

@@ -88,7 +88,7 @@ class Mesh:
         Args:
             args: of the method. The first one is the other rank, but for recv_anysource.
         """
-        if not self._can_connect_one_by_one():
+        if not self.can_connect_one_by_one():
             return getattr(self.whole(), method)(tensors, *args)
         start = getattr(self._one_by_one(), method)
         other = None if method == "recv_anysource" else args[0]
@@ -102,7 +102,8 @@ class Mesh:
         return work
 
     @staticmethod
-    def _can_connect_one_by_one() -> bool:
+    def can_connect_one_by_one() -> bool:
+        """Returns True if gloo connects two ranks when they need it."""
         return _ONE_BY_ONE and "GLOO_DEVICE_TRANSPORT" not in os.environ  # TLS connects all ranks only
 
     def _one_by_one(self) -> Any:
@@ -117,7 +118,7 @@ class Mesh:
 
     def unconnected(self) -> Any:
         """Returns a group of gloo that connects two ranks when they first need it, or None if there is none."""
-        if not self._can_connect_one_by_one():
+        if not self.can_connect_one_by_one():
             return None
         try:
             return self._one_by_one()

@@ -173,10 +173,15 @@ class OtherOperations:
 
     def _gather_into(self, method: str, outputs: List[Any], inputs: List[Any], args: Tuple[Any, ...], opts: Any) -> Any:
         """all_gather into one tensor for each tensor. `args` are those of the inner group's method."""
-        if not _is_cheap_to_gather(inputs) or len(outputs) != len(inputs):
-            return self._note(getattr(self._inner(first_tensor(inputs)), method)(*args))
-        parts = [self._split("all_gather", x) for x in outputs]
         opts = options_of(_c10d.AllgatherOptions, opts)
+        if not _is_cheap_to_gather(inputs) or len(outputs) != len(inputs):
+            inner = self._inner(first_tensor(inputs))
+            if hasattr(inner, method):
+                return self._note(getattr(inner, method)(*args))
+            for pair in zip(outputs[:-1], inputs):  # torch 2.3 to 2.6 have the method in C++ only
+                inner._allgather_base(*pair, opts).wait()
+            return self._note(inner._allgather_base(outputs[-1], inputs[-1], opts))
+        parts = [self._split("all_gather", x) for x in outputs]
         return self._gather_small("all_gather", list(map(list, zip(*parts))), list(inputs), seconds_of(opts))
 
     def _allgather_base(self, output: Any, input: Any, *opts: Any) -> Any:
