@@ -47,13 +47,17 @@ class _Bucket(Work):
         return self._tensors[0]
 
 
+def _is_initialized() -> bool:
+    return torch.distributed.is_available() and torch.distributed.is_initialized()
+
+
 def _from_torch() -> Dict[str, Any]:
     """Returns what torch.distributed knows about this process's place; nothing if it is not initialized.
 
     torchrun counts restarts on each node separately and does not count restarts that other nodes caused, so nodes may
     disagree. The ranks agree on the largest number.
     """
-    if not torch.distributed.is_available() or not torch.distributed.is_initialized():
+    if not _is_initialized():
         return {}
     _, facts, rank, world_size, _ = meet()
     options: Dict[str, Any] = {"rank": rank, "world_size": world_size, **torch_identity.options(facts[0].start, {})}
@@ -67,9 +71,11 @@ def _from_torch() -> Dict[str, Any]:
     return options
 
 
-# With one of these given, the job may be another group of processes than
-# torch.distributed's.
-_PLACES = ("generation", "rank", "world_size")
+def _is_placed(options: Dict[str, Any]) -> bool:
+    """Returns True if the job may be another group of processes than torch.distributed's."""
+    return any(
+        name in options or f"REDUCTION_{name.upper()}" in os.environ for name in ("generation", "rank", "world_size")
+    )
 
 
 class State:
@@ -78,8 +84,9 @@ class State:
     Args:
         comm: the Communicator to use, which the caller closes. None: without options that of the default process group,
             if its backend is `reduction`; else one is opened with `options` (those of Communicator) and closed with the
-            State. Rank, world size and the number of torchrun's restart are those of torch.distributed, if that is
-            initialized: then all ranks make their States in the same order.
+            State. Rank, world size and the number of torchrun's restart are those of torch.distributed: all ranks make
+            their States in the same order. A State that is made before init_process_group() opens its communicator when
+            it is first used, since launchers such as Lightning's start the other processes in between.
         op: "avg", as DDP does without a hook, or another operation.
         timeout: seconds to wait for a bucket after the previous ones are done; then the job ends on all ranks. None: no
             limit.
@@ -105,14 +112,11 @@ class State:
                 raise ValueError("with `local` the State opens its own communicator: give options instead of comm")
             self._node, slices = join(local)
             options = {**slices, **options} if self._node is not None else options
-        if comm is None and not options:
-            comm = default_communicator()
-        self._owns_comm = comm is None
-        if comm is None:
-            if not any(name in options or f"REDUCTION_{name.upper()}" in os.environ for name in _PLACES):
-                options = {**_from_torch(), **options}
-            comm = Communicator(**options)
-        self.comm = comm
+        self._options = options
+        self._comm = comm
+        self._owns_comm = False
+        self._opening = threading.Lock()
+        self._channel = Channel.over(comm, "State")
         self.op = op
         self.timeout = timeout
         self.prioritize = prioritize
@@ -122,7 +126,37 @@ class State:
         self._places = Places()
         self._sliced: List[_Bucket] = []  # whose futures the last bucket completes: see _submit()
         self._timer: Optional[threading.Timer] = None
+        if comm is None and (_is_initialized() or _is_placed(options)):
+            self._open()
+
+    @property
+    def comm(self) -> Communicator:
+        """The communicator."""
+        self._open_once()
+        assert self._comm is not None
+        return self._comm
+
+    def _open_once(self) -> None:
+        with self._opening:
+            if self._comm is None:
+                self._check_open()
+                self._open()
+
+    def _open(self) -> None:
+        options = self._options
+        comm = None if options else default_communicator()
+        self._owns_comm = comm is None
+        if comm is None:
+            comm = Communicator(**(options if _is_placed(options) else {**_from_torch(), **options}))
         self._channel = Channel.over(comm, "State")
+        self._comm = comm
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise errors.ClosedError(
+                errors.ECLOSED,
+                "the State of the communication hook is closed, or was loaded from a file: make another one",
+            )
 
     @property
     def error(self) -> Optional[errors.ReductionError]:
@@ -169,11 +203,8 @@ class State:
         if self._node is not None and tensor.device.type != self._node.device:
             raise TypeError(f"gradients are on {tensor.device}; sums within the node need {self._node.device}")
         with self._lock:
-            if self._closed:
-                raise errors.ClosedError(
-                    errors.ECLOSED,
-                    "the State of the communication hook is closed, or was loaded from a file: make another one",
-                )
+            self._check_open()
+            self._open_once()
             work = self._bucket(tensor, f"bucket {index}", self._priority(index, last))
             self._channel.start(work)
             later = later and self._node is not None
@@ -230,8 +261,9 @@ class State:
             self._close_comm()
 
     def _close_comm(self) -> None:
+        assert self._comm is not None
         try:
-            self.comm.close()
+            self._comm.close()
         except errors.ReductionError:
             if self.error is None:  # otherwise the error was raised already
                 raise
@@ -248,6 +280,7 @@ class State:
         state = State.__new__(State)
         state.op, state.timeout, state.prioritize = op, timeout, prioritize
         state._lock, state._closed, state._channel, state._node = threading.Lock(), True, Channel.over(None, ""), None
+        state._comm, state._opening = None, threading.Lock()
         return state
 
     def __enter__(self) -> "State":

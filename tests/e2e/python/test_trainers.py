@@ -158,15 +158,33 @@ class Others(Trainers):
     def test_ray(self):
         self.both([PROGRAMS / "ray_train.py"])
 
-    def test_restart(self):
+    def restarts(self, program, rendezvous):
         """torchrun starts the ranks again after each of 20 killed ranks; the weights are those without a fault."""
-        for rendezvous in (["--standalone"], ["--rdzv-backend", "c10d", "--rdzv-endpoint", "127.0.0.1:0"]):
-            with self.subTest(rendezvous=rendezvous[-1]), harness.Cluster(reducers=2) as c:
-                argv = ["-m", "torch.distributed.run", "--nproc-per-node", 2, *rendezvous, "--max-restarts", 20,
-                        PROGRAMS / "restart.py"]
-                want = self.run_with("gloo", argv, c, KILLS=0, CHECKPOINT=c.dir / "want")
-                found = self.run_with("reduction", argv, c, timeout=600, KILLS=20, CHECKPOINT=c.dir / "found")
-                self.assertEqual({x["weights"] for x in want + found}, {want[0]["weights"]})
+        with harness.Cluster(reducers=2) as c:
+            argv = ["-m", "torch.distributed.run", "--nproc-per-node", 2, *rendezvous, "--max-restarts", 20,
+                    PROGRAMS / program]
+            want = self.run_with("gloo", argv, c, KILLS=0, CHECKPOINT=c.dir / "want")
+            found = self.run_with("reduction", argv, c, timeout=1500, KILLS=20, CHECKPOINT=c.dir / "found")
+            self.assertEqual({x["weights"] for x in want + found}, {want[0]["weights"]})
+
+    def test_restart(self):
+        self.restarts("restart.py", ["--standalone"])
+
+    def test_restart_c10d(self):
+        self.restarts("restart.py", ["--rdzv-backend", "c10d", "--rdzv-endpoint", "127.0.0.1:0"])
+
+    def test_restart_trainer(self):
+        self.restarts("transformers_restart.py", ["--standalone"])
+
+    def test_spawn(self):
+        """mp.spawn(): the weights and bytes; and without REDUCTION_MODE the ranks find that they share a node."""
+        self.both([PROGRAMS / "spawn.py"])
+        with harness.Cluster(reducers=2, server_args=("--http", "127.0.0.1:0")) as c:
+            found = self.run_with("reduction", [PROGRAMS / "spawn.py"], c, REDUCTION_MODE="")
+            self.assertLess(received(c), found[0]["gradients"])  # one node: its sum needs no reducer
+
+    def test_lightning_hook(self):
+        self.both([PROGRAMS / "lightning_hook.py"])
 
     def test_torchft(self):
         self.both([PROGRAMS / "torchft_manager.py"])
