@@ -98,11 +98,12 @@ unit: $(unit_bin) ## run the unit tests of one build; MATCH=text: only those wit
 e2e: all $(e2e_bin) $(e2e_help) ## run the end-to-end tests of one build
 	$(RUN) --only e2e $(B)=$(SAN)
 
-versions: all ## test the backend of torch.distributed with many versions of torch from PyPI, about an hour; ARGS="2.15.0 --own"
+versions: all ## test the backend of torch.distributed with many versions of torch from PyPI, two hours, then trainers; ARGS="2.15.0 --own"
 	$(PYTHON) tests/versions.py $(ARGS)
+	$(if $(ARGS),,$(MAKE) trainers)
 
-versions-ci: all ## the same with the newest and the oldest version of torch, our own tests only
-	$(PYTHON) tests/versions.py --own --keep 2.15.0 1.13.1
+versions-ci: all ## the same with the newest and the oldest version of torch, some of our own tests only
+	$(PYTHON) tests/versions.py --short 2.15.0 1.13.1
 
 conformance: ## check the answers of the reducer at ADDRESS=host:port to bad frames; TRANSPORT=grpc; SECRET=file: to bad proofs
 	$(PYTHON) tests/e2e/conformance.py $(or $(ADDRESS),$(error ADDRESS=host:port of a reducer is missing)) \

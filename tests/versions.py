@@ -5,6 +5,7 @@
     tests/versions.py                    # all versions: about 5 GB each while they are tested, an hour or more
     tests/versions.py 2.15.0 1.13.1      # these ones
     tests/versions.py --own ...          # only the tests of this project, without torch's own suite
+    tests/versions.py --short ...        # only some of these, a minute for each version
 
 It makes virtual environments with uv, which also finds or downloads the Pythons, in --cache (default build/versions).
 It deletes each one that it has made after its tests, unless --keep is given. Without uv or PyPI it says so and ends
@@ -31,8 +32,10 @@ PYTHONS = {
 }  # fmt: skip
 OWN = (
     "test_torch_group", "test_torch_features", "test_torch_replace", "test_torch_errors", "test_torch_train",
-    "test_torch_mesh",
+    "test_torch_mesh", "test_torch_state",
 )  # fmt: skip
+SHORT = ("test_torch_group", "test_torch_features", "test_torch_replace", "test_torch_state")
+DOWNLOAD = 600  # seconds
 
 
 def fail_or_skip(text):
@@ -48,10 +51,14 @@ def install(folder, version):
         found = subprocess.run([python, "-c", check], capture_output=True, text=True, cwd="/")
         if found.stdout.startswith(version):
             return False
-    subprocess.run(["uv", "venv", "-q", "--clear", "--python", PYTHONS[version], folder], check=True)
+    if subprocess.run(["uv", "venv", "-q", "--clear", "--python", PYTHONS[version], folder]).returncode:
+        fail_or_skip(f"Python {PYTHONS[version]} is not installed and cannot be downloaded")
     numpy = "numpy<2" if version.startswith(("1.", "2.0.")) else "numpy"
     argv = ["uv", "pip", "install", "-q", "--python", python, f"torch=={version}", numpy, "setuptools"]
-    done = subprocess.run(argv, capture_output=True, text=True)
+    try:
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=DOWNLOAD)
+    except subprocess.TimeoutExpired:
+        fail_or_skip(f"PyPI is slow: torch {version} was not there after {DOWNLOAD} s")
     if done.returncode:
         if re.search(r"dns error|Failed to fetch|connect", done.stderr):
             fail_or_skip("PyPI cannot be reached")
@@ -73,10 +80,10 @@ def run(python, argv, limit):
     return done.stdout + done.stderr, done.returncode
 
 
-def own_tests(python, logs):
+def own_tests(python, logs, names):
     """Returns how many of our tests passed and failed."""
     passed = failed = 0
-    for name in OWN:
+    for name in names:
         text, status = run(python, [E2E / "python" / f"{name}.py"], 1800)
         (logs / f"{name}.log").write_text(text)
         ran = sum(int(x) for x in re.findall(r"^Ran (\d+) test", text, re.M))
@@ -101,9 +108,9 @@ def row(version, args):
     logs.mkdir(parents=True, exist_ok=True)
     made = install(folder, version)
     python = folder / "bin/python"
-    passed, failed = own_tests(python, logs)
+    passed, failed = own_tests(python, logs, SHORT if args.short else OWN)
     theirs = "not run"
-    if not args.own:
+    if not args.own and not args.short:
         found = suite(python, logs, "reduction", ["test_*"])
         with_gloo = suite(python, logs, "gloo", found["failed"]) if found["failed"] else {"failed": []}
         too = sorted(set(found["failed"]) & set(with_gloo["failed"]))
@@ -125,6 +132,7 @@ def main():
     parser.add_argument("--cache", type=pathlib.Path, default=ROOT / "build/versions", help="folder for environments")
     parser.add_argument("--keep", action="store_true", help="keep the environments for the next call")
     parser.add_argument("--own", action="store_true", help="only the tests of this project")
+    parser.add_argument("--short", action="store_true", help="only some of the tests of this project")
     parser.add_argument("--strict", action="store_true", help="fail if a test of torch fails that passes with gloo")
     args = parser.parse_args()
     unknown = [v for v in args.versions if v not in PYTHONS]
