@@ -67,7 +67,8 @@ static const struct {
     {KEY_TRANSPORT, "transport", "NAME", "tcp or grpc, to the local reducers (default tcp)"},
     {KEY_CPU, "cpu", "NAME", "reduction kernels of the local reducers: scalar avx2 avx512 neon auto (default auto)"},
     {0, "Connection", NULL, NULL},
-    {KEY_CONFIG, "config", "FILE", "configuration file with the reducers (default $REDUCTION_CONFIG)"},
+    {KEY_CONFIG, "config", "FILE",
+     "configuration file with the reducers (default $REDUCTION_CONFIG, or $REDUCTION_REDUCERS)"},
     {KEY_MODE, "mode", "NAME",
      "auto, agent (the agent of this node), node (local rank 0's process serves its node) or\n"
      "direct (default $REDUCTION_MODE, then auto; direct with --local-reducers, which agent and\n"

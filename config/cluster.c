@@ -140,19 +140,36 @@ static int check_role(const struct environment *env, const char *variable, const
 	return RS_OK;
 }
 
-/* Reads what describes the job; *ret_variable NULL: nothing does. */
+static int cluster_read_list(const struct environment *env, const char *text, struct cluster_spec *ret)
+{
+	const char *file = look_up(env, "REDUCTION_CONFIG");
+
+	if (file)
+		return rs_fail(env->e, RS_ECONFIG,
+			       "environment variables REDUCTION_CONFIG (\"%.60s\") and REDUCTION_REDUCERS (\"%.60s\"): "
+			       "found both, expected one: the reducers come from the file or from the list",
+			       file, text);
+	return cluster_list_read(ret, "REDUCTION_REDUCERS", text, env->e);
+}
+
+/* Reads what describes the job; *ret_variable NULL: nothing does. A list of reducers goes
+ * before the rest, as a file does; a reducer has no use for it. */
 static int read_environment(const struct environment *env, enum rs_cluster_role role, const char **ret_variable,
 			    struct cluster_spec *ret)
 {
+	const char *list = role == RS_CLUSTER_REDUCER ? NULL : look_up(env, "REDUCTION_REDUCERS");
 	const char *variable = look_up(env, "CLUSTER_SPEC") ? "CLUSTER_SPEC" : "TF_CONFIG";
 	const char *text = look_up(env, variable);
 	int rc;
 
-	*ret_variable = text ? variable : look_up(env, "SLURM_HET_SIZE") ? "Slurm" : NULL;
+	*ret_variable = list ? "REDUCTION_REDUCERS" : text ? variable : look_up(env, "SLURM_HET_SIZE") ? "Slurm" : NULL;
 	if (!*ret_variable)
 		return RS_OK;
+	if (list)
+		return cluster_read_list(env, list, ret);
 	if (!text)
 		return cluster_slurm_read(ret, role, env->get, env->ctx, env->e);
+
 	rc = cluster_spec_read(ret, variable, text, env->e);
 	if (rc)
 		return rc;
@@ -195,19 +212,27 @@ int rs_cluster_load(struct rs_cluster *ret, struct rs_config *cfg, enum rs_clust
 	return rc;
 }
 
-int rs_cluster_load_or_file(struct rs_cluster *ret, struct rs_config *cfg, const char *file, enum rs_cluster_role role,
-			    struct rs_err *e)
+int rs_cluster_load_or_file(struct rs_cluster *ret, struct rs_config *cfg, const char *file, struct rs_err *e)
 {
 	struct rs_cluster found = {.variable = NULL};
 	int rc = RS_OK;
 
+	if (!file && !rs_launch_look_up(NULL, NULL, "REDUCTION_REDUCERS"))
+		file = rs_launch_look_up(NULL, NULL, "REDUCTION_CONFIG");
 	if (!file)
-		rc = rs_cluster_load(&found, cfg, role, NULL, NULL, e);
+		rc = rs_cluster_load(&found, cfg, RS_CLUSTER_WORKER, NULL, NULL, e);
 	if (!rc && !found.variable)
 		rc = rs_config_load(cfg, file, e);
-	if (!rc)
-		*ret = found;
-	return rc;
+	if (rc)
+		return rc;
+	found.source = file ? file : found.variable ? found.variable : "defaults";
+	*ret = found;
+	return RS_OK;
+}
+
+bool rs_cluster_named(void)
+{
+	return rs_launch_look_up(NULL, NULL, "REDUCTION_CONFIG") || rs_launch_look_up(NULL, NULL, "REDUCTION_REDUCERS");
 }
 
 void rs_cluster_warn(const struct rs_cluster *c, const struct rs_log *log)

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The configuration of a process of a managed job, from the variable CLUSTER_SPEC, else
+/* The configuration of a process without a file. REDUCTION_REDUCERS is a list of the
+ * reducers' addresses ("10.0.0.11,r1:7700"), with the ids r0, r1 and so on; reducers do
+ * not read it. Without it, that of a managed job, from the variable CLUSTER_SPEC, else
  * TF_CONFIG: JSON texts that name all replicas of the job and which of them this one is.
  * Without them, from the variables of a heterogeneous job of Slurm (SLURM_HET_SIZE): the
  * nodes of its last component, or of component REDUCTION_HET_GROUP, are reducers with
@@ -26,10 +28,12 @@
 
 enum rs_cluster_role { RS_CLUSTER_WORKER, RS_CLUSTER_REDUCER, RS_CLUSTER_EVALUATOR };
 
-/* What the variable says about the job. If `variable` is set, workers >= 1, and index is
- * below the number of workers or reducers, whichever this process is. */
+/* What the variable says about the job. If workers >= 1, index is below the number of
+ * workers or reducers, whichever this process is. REDUCTION_REDUCERS says nothing about
+ * workers (0). */
 struct rs_cluster {
-	const char *variable; /* "CLUSTER_SPEC", "TF_CONFIG" or "Slurm", static storage; NULL: there is no such job */
+	const char *variable; /* "CLUSTER_SPEC", "Slurm" and so on, static storage; NULL: none is set */
+	const char *source;   /* the file, the variable or "defaults"; set by rs_cluster_load_or_file() */
 	unsigned index;       /* of a worker its node rank */
 	unsigned workers, reducers;
 	bool managed;    /* "environment" is "cloud": the network between the replicas belongs to this job */
@@ -42,14 +46,18 @@ struct rs_cluster {
  * the caller releases with rs_config_close(); else only *ret, with variable == NULL. A
  * reducer of a managed job without REDUCTION_SECRET is insecure. Errors: RS_ECONFIG with
  * the variable, the field in it, what was found and what was expected; also if this
- * process is not of the role `role`. RS_ENOMEM. */
+ * process is not of the role `role`, and if REDUCTION_REDUCERS and REDUCTION_CONFIG are
+ * both set. RS_ENOMEM. */
 int rs_cluster_load(struct rs_cluster *ret, struct rs_config *cfg, enum rs_cluster_role role, rs_getenv_fn get,
 		    void *ctx, struct rs_err *e);
 
-/* Loads a file, or without one (NULL) the environment of a managed job, or without that
- * the defaults. Errors: those of rs_config_load() and rs_cluster_load(). */
-int rs_cluster_load_or_file(struct rs_cluster *ret, struct rs_config *cfg, const char *file, enum rs_cluster_role role,
-			    struct rs_err *e);
+/* Loads a worker's file; without one (NULL) that of REDUCTION_CONFIG, else what
+ * rs_cluster_load() finds, else the defaults. ret->source may be the caller's text.
+ * Errors: those of rs_config_load() and rs_cluster_load(). */
+int rs_cluster_load_or_file(struct rs_cluster *ret, struct rs_config *cfg, const char *file, struct rs_err *e);
+
+/* Returns whether REDUCTION_CONFIG or REDUCTION_REDUCERS is set. */
+bool rs_cluster_named(void);
 
 /* Warns that a job is insecure, if it is. */
 void rs_cluster_warn(const struct rs_cluster *c, const struct rs_log *log);

@@ -30,6 +30,10 @@ int cluster_spec_read(struct cluster_spec *ret, const char *variable, const char
 int cluster_slurm_read(struct cluster_spec *ret, enum rs_cluster_role role, rs_getenv_fn get, void *ctx,
 		       struct rs_err *e);
 
+/* Does the same with a list of reducers, "10.0.0.11,r1:7700,[fd00::1]": there are no
+ * workers in it. */
+int cluster_list_read(struct cluster_spec *ret, const char *variable, const char *text, struct rs_err *e);
+
 void cluster_spec_close(struct cluster_spec *s);
 
 #endif

@@ -164,7 +164,7 @@ static const char intro[] =
     "needs. Give all\n"
     "of them the same file. Every key has a default: without a file a reducer listens on 127.0.0.1:7600, and workers "
     "use that\n"
-    "reducer. Complete files to start from are in `config/examples`.\n"
+    "reducer, or those of `REDUCTION_REDUCERS=10.0.0.11,r1:7700`. `config/examples` has complete files.\n"
     "\n"
     "    reductionctl check FILE     # exit status 0 if the file is good; else prints everything that is wrong, and "
     "where\n"

@@ -133,7 +133,7 @@ static int plugin_find_sockets(struct plugin *p, struct rs_err *e)
 static int plugin_load(struct plugin *p, struct rs_err *e)
 {
 	struct rs_cluster cluster;
-	int rc = rs_cluster_load_or_file(&cluster, &p->cfg, plugin_variable("REDUCTION_CONFIG"), RS_CLUSTER_WORKER, e);
+	int rc = rs_cluster_load_or_file(&cluster, &p->cfg, NULL, e);
 
 	if (rc)
 		return rc;

@@ -166,23 +166,13 @@ static int print_check(const struct cmdline *cl, const struct check *c, bool all
 	return c->errors ? STATUS_CONFIG : EXIT_SUCCESS;
 }
 
-/* Reads the file, else the environment of a managed job, else takes the defaults. Returns
- * whether st->cfg is set. */
+/* Reads the file, else the environment, else takes the defaults. Returns whether st->cfg
+ * is set. */
 static bool find_config(const struct cmdline *cl, struct cmdline_start *st, struct check *c, const struct told *told)
 {
-	struct rs_err e;
-
 	if (st->file || told->without_cluster)
 		return check_load(c, &st->cfg, st->file, false);
-	if (rs_cluster_load(&st->cluster, &st->cfg, cl->cluster_role, NULL, NULL, &e)) {
-		check_add_other(c, "", &e);
-		return false;
-	}
-	if (!st->cluster.variable)
-		return check_load(c, &st->cfg, NULL, false);
-	snprintf(c->name, sizeof c->name, "%s", st->cluster.variable);
-	c->cfg = &st->cfg;
-	return true;
+	return check_load_cluster(c, &st->cfg, cl->cluster_role, &st->cluster);
 }
 
 /* Reads the file and the command line again, and checks what they say. Returns whether
@@ -245,6 +235,9 @@ void cmdline_log_source(const struct cmdline_start *st, const struct rs_log *log
 
 	if (!c->variable)
 		rs_log(log, RS_LOG_INFO, "configuration", rs_kv_s("source", st->file ? st->file : "defaults"));
+	else if (!c->workers)
+		rs_log(log, RS_LOG_INFO, "configuration", rs_kv_s("source", c->variable),
+		       rs_kv_u("reducers", c->reducers));
 	else
 		rs_log(log, RS_LOG_INFO, "configuration", rs_kv_s("source", c->variable), rs_kv_u("index", c->index),
 		       rs_kv_u("workers", c->workers), rs_kv_u("reducers", c->reducers), rs_kv_s("run", c->run));

@@ -8,6 +8,7 @@
 #ifndef RS_CONFIG_CHECK_CHECK_H
 #define RS_CONFIG_CHECK_CHECK_H
 
+#include "config/cluster.h"
 #include "config/config.h"
 #include "config/tls_texts.h"
 #include "config/ydoc.h"
@@ -56,6 +57,8 @@ void check_close(struct check *c);
  * a line for each problem. Returns whether *ret was set; release it with
  * rs_config_close(). */
 bool check_load(struct check *c, struct rs_config *ret, const char *file, bool standard_input);
+/* Does the same without a file, with what rs_cluster_load() finds, else the defaults. */
+bool check_load_cluster(struct check *c, struct rs_config *ret, enum rs_cluster_role role, struct rs_cluster *cluster);
 /* Adds a line about a key. index: of the element if the section is a list, else -1. The
  * position comes from the file, unless the command line has changed the value. */
 void check_add(struct check *c, enum check_severity severity, const char *section, int index, const char *key,

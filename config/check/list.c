@@ -189,6 +189,21 @@ bool check_load(struct check *c, struct rs_config *ret, const char *file, bool s
 	return good;
 }
 
+bool check_load_cluster(struct check *c, struct rs_config *ret, enum rs_cluster_role role, struct rs_cluster *cluster)
+{
+	struct rs_err e;
+
+	if (rs_cluster_load(cluster, ret, role, NULL, NULL, &e)) {
+		check_add_other(c, "", &e);
+		return false;
+	}
+	if (!cluster->variable)
+		return check_load(c, ret, NULL, false);
+	set_name(c, cluster->variable);
+	c->cfg = ret;
+	return true;
+}
+
 const char *check_text(const struct check *c, const struct check_line *l, char *buf, size_t size)
 {
 	char at[sizeof c->name + 32] = "";

@@ -167,6 +167,17 @@ static int connect_all(struct check *c, uint32_t timeout_ms, struct probe **ret,
 	return rc;
 }
 
+/* Without a file the configuration is that of the environment. */
+static bool load_checked(struct check *c, const struct call *call, struct rs_config *ret)
+{
+	const char *file = call->file ? call->file : getenv("REDUCTION_CONFIG"), *list = getenv("REDUCTION_REDUCERS");
+	struct rs_cluster cluster;
+
+	if (call->file || !list || !*list)
+		return check_load(c, ret, file, true);
+	return check_load_cluster(c, ret, RS_CLUSTER_WORKER, &cluster);
+}
+
 static int run_check(const struct call *call, struct rs_err *e)
 {
 	struct probe *probes = NULL;
@@ -186,7 +197,7 @@ static int run_check(const struct call *call, struct rs_err *e)
 
 	roles = role;
 	check_init(&c);
-	loaded = check_load(&c, &cfg, call->file, true);
+	loaded = load_checked(&c, call, &cfg);
 	if (loaded) {
 		c.elsewhere = !role;
 		c.connects = call->value[CHECK_CONNECT] != NULL;
@@ -211,5 +222,5 @@ static int run_check(const struct call *call, struct rs_err *e)
 	return rc;
 }
 
-const struct command check_command = {"check",   FILE_REQUIRED, "check a configuration file and what it names",
-				      run_check, check_options, CHECK_OPTIONS};
+const struct command check_command = {"check",   FILE_OR_ENVIRONMENT, "check a configuration file and what it names",
+				      run_check, check_options,       CHECK_OPTIONS};

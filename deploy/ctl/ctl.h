@@ -27,6 +27,8 @@ enum file_arg {
 	FILE_NONE,
 	FILE_OPTIONAL,
 	FILE_REQUIRED,
+	FILE_OR_ENVIRONMENT,
+	ADDRESS_OR_ENVIRONMENT, /* or a file */
 	FILE_OR_ADDRESS,
 	FILES_OR_ADDRESSES,
 	FILES_OR_ADDRESSES_REQUIRED,
@@ -61,8 +63,9 @@ struct command {
 	unsigned options_n;
 };
 
-/* Reads the configuration of a call; "-" is standard input, NULL the defaults. Errors:
- * those of rs_config_load. */
+/* Reads the configuration of a call; "-" is standard input. Without a file it is that of
+ * REDUCTION_CONFIG or REDUCTION_REDUCERS, else the defaults. Errors: those of
+ * rs_cluster_load_or_file. */
 int load_config(struct rs_config *ret, const struct call *call, struct rs_err *e);
 /* Returns the name of a call's file for messages. */
 const char *file_name(const struct call *call);

@@ -95,5 +95,5 @@ static int run_doctor(const struct call *call, struct rs_err *e)
 }
 
 const struct command doctor_command = {
-    "doctor",   FILE_OR_ADDRESS, "say why jobs are slow, the worst first, and what to do",
-    run_doctor, doctor_options,  DOCTOR_OPTIONS};
+    "doctor",   ADDRESS_OR_ENVIRONMENT, "say why jobs are slow, the worst first, and what to do",
+    run_doctor, doctor_options,         DOCTOR_OPTIONS};

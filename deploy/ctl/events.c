@@ -164,5 +164,5 @@ static int run_events(const struct call *call, struct rs_err *e)
 }
 
 const struct command events_command = {
-    "events",   FILE_OR_ADDRESS, "print events of reducers and their jobs as they happen",
-    run_events, events_options,  EVENTS_OPTIONS};
+    "events",   ADDRESS_OR_ENVIRONMENT, "print events of reducers and their jobs as they happen",
+    run_events, events_options,         EVENTS_OPTIONS};

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The arguments of a command: its file, which may be standard input, and numbers. */
+#include "config/cluster.h"
 #include "deploy/ctl/ctl.h"
 
 #include <errno.h>
@@ -13,10 +14,13 @@ const char *file_name(const struct call *call)
 
 int load_config(struct rs_config *ret, const struct call *call, struct rs_err *e)
 {
+	struct rs_cluster cluster;
 	char *text;
 	size_t len;
 	int rc;
 
+	if (!call->file && rs_cluster_named())
+		return rs_cluster_load_or_file(&cluster, ret, NULL, e);
 	if (!call->file || strcmp(call->file, "-") != 0)
 		return rs_config_load(ret, call->file, e);
 	rc = rs_config_read(&text, &len, NULL, e);

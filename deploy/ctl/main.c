@@ -5,6 +5,7 @@
 
 #include "common/tls.h"
 #include "common/version.h"
+#include "config/cluster.h"
 #include "config/config.h"
 #include "config/schema.h"
 #include "config/value.h"
@@ -117,8 +118,8 @@ static const struct command *command_at(unsigned i)
 
 static const char *file_text(const struct command *c)
 {
-	static const char *const texts[] = {"",       "[FILE]",      "FILE",
-					    "TARGET", "[TARGET]...", "TARGET..."}; /* as enum file_arg */
+	static const char *const texts[] = {"",         "[FILE]", "FILE",        "[FILE]",
+					    "[TARGET]", "TARGET", "[TARGET]...", "TARGET..."}; /* as enum file_arg */
 
 	return texts[c->file];
 }
@@ -131,7 +132,10 @@ static void print_usage(FILE *out)
 	fputs(
 	    "\nWithout FILE the defaults are used; - is standard input. TARGET is the HOST:PORT on which a reducer or "
 	    "an\n"
-	    "agent serves gRPC, unix:PATH of an agent's socket, or a FILE, for all of its reducers.\n"
+	    "agent serves gRPC, unix:PATH of an agent's socket, or a FILE, for all of its reducers. Where one may be "
+	    "left\n"
+	    "out, REDUCTION_CONFIG (a file) or REDUCTION_REDUCERS (addresses) is the default, but for plan and\n"
+	    "support-bundle.\n"
 	    "COMMAND --help prints the options of a command, --version the version.\n"
 	    "Exit status: 0 success, 1 invalid file or error, 2 wrong usage, 3 doctor has found something, or a target "
 	    "of\n"
@@ -222,14 +226,37 @@ static int take_option(const struct command *c, struct call *call, int argc, cha
 	return fail_usage("found unknown option", argv[*i], NULL);
 }
 
+/* Refuses a command without the file or address that it needs. */
+static int check_target(const struct command *c, const struct call *call)
+{
+	if (call->file)
+		return EXIT_GOOD;
+	switch (c->file) {
+	case FILE_OR_ENVIRONMENT:
+		if (rs_cluster_named())
+			return EXIT_GOOD;
+		/* fall through */
+	case FILE_REQUIRED:
+		return fail_usage("found no file, expected one after", c->name, NULL);
+	case ADDRESS_OR_ENVIRONMENT:
+		if (rs_cluster_named())
+			return EXIT_GOOD;
+		/* fall through */
+	case FILE_OR_ADDRESS:
+	case FILES_OR_ADDRESSES_REQUIRED:
+		return fail_usage("found neither HOST:PORT nor a file, expected one after", c->name, NULL);
+	default:
+		return EXIT_GOOD;
+	}
+}
+
 static int run_command(const struct command *c, int argc, char **argv)
 {
 	struct call call = {.file = NULL};
 	struct rs_err e;
+	int rc;
 
 	for (int i = 0; i < argc; i++) {
-		int rc;
-
 		if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0)
 			return print_command_usage(c);
 		if (argv[i][0] == '-' && argv[i][1]) {
@@ -245,10 +272,9 @@ static int run_command(const struct command *c, int argc, char **argv)
 			call.files_n = 1;
 		}
 	}
-	if (!call.file && c->file == FILE_REQUIRED)
-		return fail_usage("found no file, expected one after", c->name, NULL);
-	if (!call.file && (c->file == FILE_OR_ADDRESS || c->file == FILES_OR_ADDRESSES_REQUIRED))
-		return fail_usage("found neither HOST:PORT nor a file, expected one after", c->name, NULL);
+	rc = check_target(c, &call);
+	if (rc)
+		return rc;
 	switch (c->run(&call, &e)) {
 	case RS_OK:
 		return finish_output();

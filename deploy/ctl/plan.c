@@ -193,7 +193,7 @@ static int run_plan(const struct call *call, struct rs_err *e)
 {
 	struct rs_config cfg;
 	struct plan plan;
-	int rc = load_config(&cfg, call, e);
+	int rc = call->file ? load_config(&cfg, call, e) : rs_config_load(&cfg, NULL, e);
 
 	if (rc)
 		return rc;

@@ -121,6 +121,7 @@ static bool is_file(const char *target)
 int reducers_open(struct reducers *a, const struct call *call, bool admin, struct rs_err *e)
 {
 	struct call file = {.file = NULL};
+	bool configured = false;
 	int rc = RS_OK;
 
 	*a = (struct reducers){0};
@@ -130,7 +131,7 @@ int reducers_open(struct reducers *a, const struct call *call, bool admin, struc
 	for (unsigned i = 0; !rc && i < (call->files_n ? call->files_n : 1); i++) {
 		const char *target = call->files_n ? call->files[i] : call->file;
 
-		if (strcmp(target, "-") != 0 && !is_file(target)) {
+		if (target && strcmp(target, "-") != 0 && !is_file(target)) {
 			rc = take_address(a, target, e);
 		} else if (file.file) {
 			rc =
@@ -138,10 +139,11 @@ int reducers_open(struct reducers *a, const struct call *call, bool admin, struc
 		} else {
 			file = *call;
 			file.file = target;
+			configured = true;
 			rc = take_file(a, &file, admin, e);
 		}
 	}
-	if (!rc && !file.file)
+	if (!rc && !configured)
 		rc = take_tls(a, call, NULL, e);
 	if (!rc && call->value[REDUCERS_TOKEN])
 		rc = take_token(a, call->value[REDUCERS_TOKEN], e);

@@ -176,5 +176,9 @@ static int run_status(const struct call *call, struct rs_err *e)
 }
 
 const struct command status_command = {
-    "status",   FILE_OR_ADDRESS, "print the state of reducers or an agent: jobs, ranks, late ranks, lost reducers",
-    run_status, status_options,  STATUS_OPTIONS};
+    "status",
+    ADDRESS_OR_ENVIRONMENT,
+    "print the state of reducers or an agent: jobs, ranks, late ranks, lost reducers",
+    run_status,
+    status_options,
+    STATUS_OPTIONS};

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* CLUSTER_SPEC, TF_CONFIG and Slurm's lists of nodes: the first byte of the input says
- * which, and the role that is expected; after it comes the text. With Slurm it is the
- * nodes of the reducers, and in a second line those of the workers; this node is node1.
+/* CLUSTER_SPEC, TF_CONFIG, REDUCTION_REDUCERS and Slurm's lists of nodes: the first byte
+ * of the input says which, and the role that is expected; after it comes the text. With
+ * Slurm it is the nodes of the reducers, and in a second line those of the workers; this
+ * node is node1.
  * Any text is refused with a message that names the variable, or gives a place inside the
  * job and a configuration with the job's reducers. */
 #include "tests/fuzz/fuzz.h"
@@ -41,7 +42,12 @@ static void check_found(const struct rs_cluster *c, const struct rs_config *cfg,
 	struct rs_err e;
 
 	must(strcmp(c->variable, env->workers ? "Slurm" : env->variable) == 0);
-	must(c->workers >= 1 && c->workers <= RS_WORLD_MAX && c->reducers >= 1 && c->reducers == cfg->reducers_n);
+	must(c->reducers >= 1 && c->reducers == cfg->reducers_n);
+	if (strcmp(c->variable, "REDUCTION_REDUCERS") == 0) {
+		must(c->workers == 0 && !c->run[0] && role != RS_CLUSTER_REDUCER && !cfg->server.insecure);
+		return;
+	}
+	must(c->workers >= 1 && c->workers <= RS_WORLD_MAX);
 	must(role != RS_CLUSTER_WORKER || (c->index < c->workers && l.rank < l.world_size));
 	must(role != RS_CLUSTER_REDUCER || c->index < c->reducers);
 	must(!cfg->server.insecure || (c->managed && role == RS_CLUSTER_REDUCER));
@@ -63,6 +69,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		memcpy(text, data + 1, size - 1);
 	env = (struct environment){size && data[0] & 1 ? "TF_CONFIG" : "CLUSTER_SPEC", text, NULL};
 	role = size ? (enum rs_cluster_role)(data[0] / 2 % 3) : RS_CLUSTER_WORKER;
+	if (size && data[0] >= 64)
+		env.variable = "REDUCTION_REDUCERS";
 	if (size && data[0] >= 128) {
 		char *line = strchr(text, '\n');
 
@@ -77,7 +85,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		check_found(&c, &cfg, &env, role);
 		rs_config_close(&cfg);
 	} else {
-		must(!text[0] && !env.workers);
+		must(!env.workers && (!text[0] || role == RS_CLUSTER_REDUCER));
 	}
 	free(text);
 	return 0;

@@ -31,7 +31,7 @@ enum { OPTIONS_SIZE_0_1 = offsetof(reduction_options, connect_timeout_ms) + size
 struct opening {
 	reduction_options opt;
 	struct rs_launch launch;
-	struct rs_cluster cluster; /* variable NULL: a configuration file, or none */
+	struct rs_cluster cluster;
 	struct rs_config *cfg;
 	struct backend_options to;
 	reduction_mode mode; /* what is used: AGENT, NODE or DIRECT */
@@ -350,9 +350,9 @@ static int open_resolve_identity(struct opening *o, struct rs_err *e)
 static int open_load_config(const struct opening *o, struct rs_config *ret, struct rs_cluster *ret_cluster,
 			    struct rs_err *e)
 {
-	const char *file = open_text(o->opt.config, "REDUCTION_CONFIG");
 	const char *paranoid = open_text(NULL, "REDUCTION_PARANOID");
-	int rc = rs_cluster_load_or_file(ret_cluster, ret, file, RS_CLUSTER_WORKER, e);
+	const char *file = o->opt.config && *o->opt.config ? o->opt.config : NULL;
+	int rc = rs_cluster_load_or_file(ret_cluster, ret, file, e);
 
 	if (rc)
 		return rc;
@@ -373,7 +373,7 @@ static int open_resolve_place(struct opening *o, struct rs_err *e)
 		rc = open_load_config(o, o->cfg, &o->cluster, e);
 	if (rc)
 		return rc;
-	if (o->cluster.variable && strcmp(o->launch.source, "none") == 0)
+	if (o->cluster.workers && strcmp(o->launch.source, "none") == 0)
 		o->launch = rs_cluster_launch(&o->cluster);
 	if (o->cluster.mixed_step && strcmp(o->launch.source, "slurm") == 0)
 		rc = rs_fail(
@@ -494,18 +494,13 @@ static void open_report(const struct reduction_comm *c, const struct opening *o)
 				   .journal = rs_log_is_journal(STDERR_FILENO),
 				   .fd = STDERR_FILENO};
 
-	const char *file = open_text(o->opt.config, "REDUCTION_CONFIG");
-
 	if (c->rank == 0) {
 		rs_cluster_warn(&o->cluster, &log);
 		rs_log(&log, RS_LOG_INFO, "communicator-open", rs_kv_s("job", o->to.job),
 		       rs_kv_u("generation", o->to.generation), rs_kv_s("run", o->to.run), rs_kv_u("rank", c->rank),
 		       rs_kv_u("world_size", c->world_size), rs_kv_u("nodes", o->to.nodes),
 		       rs_kv_s("summed_by", c->backend->single_node ? "node" : "reducers"),
-		       rs_kv_u("reducers", o->cfg->reducers_n),
-		       rs_kv_s("config", file                  ? file
-					 : o->cluster.variable ? o->cluster.variable
-							       : "defaults"));
+		       rs_kv_u("reducers", o->cfg->reducers_n), rs_kv_s("config", o->cluster.source));
 	}
 }
 

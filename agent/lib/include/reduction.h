@@ -107,7 +107,8 @@ typedef enum reduction_mode {
  * the default. */
 typedef struct reduction_options {
 	size_t struct_size;  /* set by REDUCTION_OPTIONS_INIT; lets later versions add fields */
-	const char *config;  /* YAML file; REDUCTION_CONFIG; default: built-in defaults (one reducer on loopback) */
+	const char *config;  /* YAML file; REDUCTION_CONFIG, or REDUCTION_REDUCERS with addresses; default: one reducer
+				on loopback */
 	const char *job;     /* name of the job; REDUCTION_JOB; then job.name of the file; then made from `run`; without
 				a run "default" */
 	const char *run;     /* identity of this training: up to 127 printable characters, equal on all its ranks and

@@ -84,9 +84,9 @@ class Communicator:
     """The ranks of a job, which call the same operations in the same order.
 
     An argument that stays None is taken from the environment (RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE of
-    torchrun, or those of Slurm, Open MPI or MPICH; REDUCTION_CONFIG, REDUCTION_JOB, REDUCTION_MODE, REDUCTION_AGENT),
-    then from the configuration file, then it is the default. Threads may share a communicator if they start operations
-    in an order that is the same on all ranks.
+    torchrun, or those of Slurm, Open MPI or MPICH; REDUCTION_CONFIG or REDUCTION_REDUCERS, REDUCTION_JOB,
+    REDUCTION_MODE, REDUCTION_AGENT), then from the configuration file, then it is the default. Threads may share a
+    communicator if they start operations in an order that is the same on all ranks.
 
     Args:
         config: path of the YAML file.

@@ -316,7 +316,7 @@ class Reductionctl(unittest.TestCase):
         self.assertEqual(ctl("--help")[::2], (0, ""))
         self.assertTrue(ctl("--help")[1].startswith("Usage: reductionctl COMMAND [FILE] [OPTION]...\n"))
         self.assertLessEqual(max(map(len, ctl("plan", "--help")[1].splitlines())), 120)
-        self.assertTrue(ctl("check", "--help")[1].startswith("Usage: reductionctl check FILE [OPTION]...\n"))
+        self.assertTrue(ctl("check", "--help")[1].startswith("Usage: reductionctl check [FILE] [OPTION]...\n"))
         self.assertRegex(ctl("--version")[1], r"^reductionctl \d+\.\d+\.\d+, OpenSSL \S+ .*\n$")
 
     def test_wrong_usage(self):

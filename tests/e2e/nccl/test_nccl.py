@@ -63,6 +63,13 @@ class Sums(Case):
                               env={"REDUCTION_CONFIG": "", "CLUSTER_SPEC": spec})
             self.assertRegex(p.err, r"communicator cluster-a-1\.7-[0-9a-f]{8}@[0-9a-f]{16}: rank 1 of 2 has joined")
 
+    def test_list_of_reducers(self):
+        with harness.Cluster(reducers=2) as c:
+            env = {"REDUCTION_CONFIG": "", "REDUCTION_REDUCERS": f"{c.address(0)},{c.address(1)}",
+                   "REDUCTION_JOB": "test"}
+            p = self.run_case(c, "sums", "--ranks", 2, "--bytes", 64 << 10, "--ops", 8, env=env)
+            self.assertRegex(p.err, r"communicator test@[0-9a-f]{16}: rank 1 of 2 has joined, summed by 2")
+
     def test_large(self):
         with harness.Cluster(reducers=2, lanes=2) as c:
             self.run_case(c, "sums", "--ranks", 4, "--bytes", 4 << 20, "--ops", 12, "--depth", 8)
@@ -197,6 +204,7 @@ class Required(Case):
         with harness.Cluster(start=False) as c:
             for name, value, want in (
                 ("REDUCTION_CONFIG", "/nonexistent.yaml", "/nonexistent.yaml"),
+                ("REDUCTION_REDUCERS", "a", 'REDUCTION_REDUCERS ("a"): found both'),
                 ("NCCL_SOCKET_IFNAME", "nothing", 'NCCL_SOCKET_IFNAME is "nothing"'),
                 ("REDUCTION_NET_SOCKETS", "99", "a number from 1 to 16 was expected"),
                 ("REDUCTION_REQUIRED", "yes", "0 or 1 was expected"),

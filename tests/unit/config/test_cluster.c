@@ -227,6 +227,37 @@ static const struct {
      false},
     /* another component has the reducers */
     {{HET("gpu2"), "REDUCTION_HET_GROUP=0"}, RS_CLUSTER_REDUCER, 1, 3, 2, "slurm:77", "gpu2:7600", "*:7600", "", false},
+    /* a list of reducers goes before all of these, but a reducer has no use for it */
+    {{"REDUCTION_REDUCERS=10.0.0.11, [fd00::1] ,r1:7700", CLUSTER("workerpool1", "0"), HET("big")},
+     RS_CLUSTER_WORKER,
+     0,
+     0,
+     3,
+     "",
+     "r1:7700",
+     "127.0.0.1:7600",
+     "",
+     false},
+    {{"REDUCTION_REDUCERS=r0,r1", "REDUCTION_SECRET=/s", "REDUCTION_WEIGHTS=1,0.5"},
+     RS_CLUSTER_WORKER,
+     0,
+     0,
+     2,
+     "",
+     "r1:7600",
+     "127.0.0.1:7600",
+     "/s",
+     false},
+    {{"REDUCTION_REDUCERS=x", CLUSTER("workerpool2", "1")},
+     RS_CLUSTER_REDUCER,
+     1,
+     3,
+     2,
+     RUN_CLUSTER,
+     "cmle-training-workerpool2-ab-1:2222",
+     "*:2222",
+     "",
+     true},
     /* a managed job comes first */
     {{HET("big"), CLUSTER("workerpool0", "0")},
      RS_CLUSTER_WORKER,
@@ -263,13 +294,55 @@ START_TEST(finds_the_place)
 }
 END_TEST
 
+/* All ranks must agree, also if some have the list and others a file. */
+START_TEST(a_list_is_as_good_as_a_file)
+{
+	static const char yaml[] = "reducers: [{id: r0, address: 10.0.0.11}, {id: r1, address: 10.0.0.12:7700}]";
+	static const char *const env[] = {"REDUCTION_REDUCERS=10.0.0.11,10.0.0.12:7700", NULL};
+	struct rs_config file, list;
+	struct rs_cluster c;
+	struct rs_err e = {0};
+
+	ck_assert_int_eq(rs_config_parse(&file, "file", yaml, strlen(yaml), &e), RS_OK);
+	ck_assert_int_eq(rs_cluster_load(&c, &list, RS_CLUSTER_WORKER, fake_getenv, (void *)env, &e), RS_OK);
+	ck_assert_str_eq(c.variable, "REDUCTION_REDUCERS");
+	ck_assert(rs_config_digest(&file) == rs_config_digest(&list));
+	for (unsigned i = 0; i < 2; i++) {
+		ck_assert_str_eq(list.reducers[i].id, file.reducers[i].id);
+		ck_assert_str_eq(list.reducers[i].address, file.reducers[i].address);
+		ck_assert_str_eq(list.reducers[i].grpc, file.reducers[i].grpc);
+	}
+	rs_config_close(&file);
+	rs_config_close(&list);
+}
+END_TEST
+
 #define SPEC "environment variable CLUSTER_SPEC"
+#define LIST "environment variable REDUCTION_REDUCERS"
 
 static const struct {
 	const char *env[10];
 	enum rs_cluster_role role;
 	const char *message;
 } bad[] = {
+    {{"REDUCTION_REDUCERS=a,b:0"},
+     RS_CLUSTER_WORKER,
+     LIST ": entry 2: found \"b:0\", expected host, host:port, [IPv6] or [IPv6]:port, with a port from 1 to 65535"},
+    {{"REDUCTION_REDUCERS=a,,b"}, RS_CLUSTER_WORKER, LIST ": entry 2: found \"\", expected host"},
+    {{"REDUCTION_REDUCERS=a,"}, RS_CLUSTER_WORKER, LIST ": entry 2: found \"\", expected host"},
+    {{"REDUCTION_REDUCERS= "}, RS_CLUSTER_WORKER, LIST ": entry 1: found \"\", expected host"},
+    {{"REDUCTION_REDUCERS=fd00::1"}, RS_CLUSTER_WORKER, LIST ": entry 1: found \"fd00::1\", expected host"},
+    {{"REDUCTION_REDUCERS=a\"b"}, RS_CLUSTER_WORKER, LIST ": entry 1: found \"a\"b\", expected host"},
+    {{"REDUCTION_REDUCERS=b,a,A:7600"},
+     RS_CLUSTER_WORKER,
+     LIST ": entry 3: found A:7600, which entry 2 is too, expected different ones"},
+    {{"REDUCTION_REDUCERS=a,b", "REDUCTION_WEIGHTS=1"},
+     RS_CLUSTER_WORKER,
+     "environment variable REDUCTION_WEIGHTS: found 1 numbers in \"1\", expected 2, one for each reducer"},
+    {{"REDUCTION_REDUCERS=a,b", "REDUCTION_CONFIG=job.yaml"},
+     RS_CLUSTER_WORKER,
+     "environment variables REDUCTION_CONFIG (\"job.yaml\") and REDUCTION_REDUCERS (\"a,b\"): found both, expected "
+     "one"},
     {{"CLUSTER_SPEC=[]"}, RS_CLUSTER_WORKER, SPEC ": found \"[]\", expected a JSON object"},
     {{"CLUSTER_SPEC={\"cluster\":"}, RS_CLUSTER_WORKER, SPEC ":2:1: not valid JSON: "},
     {{"CLUSTER_SPEC={}"}, RS_CLUSTER_WORKER, SPEC ":1:1: cluster: not found, expected an object"},
@@ -451,6 +524,7 @@ int main(void)
 
 	tcase_add_loop_test(tc, finds_the_place, 0, (int)(sizeof good / sizeof good[0]));
 	tcase_add_loop_test(tc, refuses_with_the_field, 0, (int)(sizeof bad / sizeof bad[0]));
+	tcase_add_test(tc, a_list_is_as_good_as_a_file);
 	tcase_add_test(tc, weights_and_bandwidth);
 	tcase_add_test(tc, steps_of_slurm);
 	tcase_add_test(tc, nothing_without_a_variable);
