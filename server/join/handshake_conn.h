@@ -62,6 +62,8 @@ struct handshake_transport {
 	/* Returns what the peer has not sent yet, for sentences, while the transport is
 	 * not ready. */
 	const char *(*missing)(const struct handshake_conn *c);
+	/* Returns whether the peer has sent nothing. NULL: that is not known. */
+	bool (*silent)(const struct handshake_conn *c);
 	/* Replaces the reason of a refusal or loss if the transport knows a better one.
 	 * rc is that of recv, or 1. NULL: it never does. */
 	void (*explain)(struct handshake_conn *c, ssize_t rc, struct control_refused *refused);

@@ -57,14 +57,17 @@ bool handshake_conn_refuse(struct handshake_conn *c, const struct control_refuse
 	return false;
 }
 
-/* The peer has closed (rc 0), or the transport broke. */
+/* The peer has closed (rc 0), or the transport broke. A peer that connects and closes, such
+ * as a load balancer, wants to know whether the port is open: no worker was refused. */
 static bool handshake_conn_lost(struct handshake_conn *c, ssize_t rc)
 {
+	const struct handshake_transport *t = c->all->transport;
 	struct control_refused lost = handshake_refusal_closed(handshake_conn_missing(c));
 
-	if (c->all->transport->explain)
-		c->all->transport->explain(c, rc, &lost);
-	handshake_conn_log(c, &lost);
+	if (t->explain)
+		t->explain(c, rc, &lost);
+	if (rc > 0 || !t->silent || !t->silent(c))
+		handshake_conn_log(c, &lost);
 	handshake_conn_close(c, CLOSE_LOST, &lost);
 	return false;
 }

@@ -138,6 +138,13 @@ static const char *tcp_missing(const struct handshake_conn *c)
 	return t->sorted && t->tcp.up ? NULL : "TLS handshake";
 }
 
+static bool tcp_silent(const struct handshake_conn *c)
+{
+	const struct tcp_handshake *t = (const struct tcp_handshake *)c;
+
+	return !t->first_n && !t->tcp.ssl && !c->handshake.have && !c->handshake.claim;
+}
+
 static void tcp_close(struct handshake_conn *c, enum handshake_close how, const struct control_refused *why)
 {
 	struct tcp_handshake *t = tcp_of(c);
@@ -308,6 +315,7 @@ int tcp_handshakes_new(struct tcp_handshakes **ret, const struct tcp_handshakes_
 	    .admit = tcp_admit,
 	    .log_refused = tcp_log_refused,
 	    .missing = tcp_missing,
+	    .silent = tcp_silent,
 	    .explain = tcp_explain,
 	    .close = tcp_close,
 	    .free = tcp_free,
