@@ -56,12 +56,8 @@ void registry_end_job(struct registry *r, struct job *j, const struct rs_err *wh
 		return;
 	j->ended = true;
 	j->why = *why;
-	registry_emit(r, j,
-		      (struct registry_action){
-			  .type = REGISTRY_ABORT,
-			  .why = *why,
-			  .cause = cause ? *cause : (struct rs_cause){.code = why->code},
-		      });
+	j->cause = cause ? *cause : (struct rs_cause){.code = why->code};
+	registry_emit(r, j, (struct registry_action){.type = REGISTRY_ABORT, .why = *why, .cause = j->cause});
 }
 
 void registry_send_waiting(struct registry *r, const struct job *j)
@@ -110,6 +106,16 @@ void registry_admitted(struct registry *r, uint64_t id)
 		      });
 }
 
+/* Returns how a job has ended whose sessions are closed. */
+static enum status_end job_end(const struct registry *r, const struct job *j)
+{
+	if (j->ended)
+		return status_end_of(&j->cause);
+	if (!j->running)
+		return STATUS_ENDED_INCOMPLETE;
+	return r->draining ? STATUS_ENDED_LEFT : STATUS_ENDED_FINISHED;
+}
+
 void registry_session_closed(struct registry *r, uint64_t id, unsigned rank, unsigned lane, bool clean)
 {
 	struct job *j = job_by_id(r, id);
@@ -137,6 +143,7 @@ void registry_session_closed(struct registry *r, uint64_t id, unsigned rank, uns
 	if (j->sessions)
 		return;
 	registry_emit(r, j, (struct registry_action){.type = REGISTRY_CLOSED});
+	r->ended[job_end(r, j)]++;
 	job_free(r, j);
 }
 

@@ -39,6 +39,7 @@ struct job {
 	bool running, ended;
 	uint64_t opened_ms, started_ms;
 	struct rs_err why;             /* ended */
+	struct rs_cause cause;         /* ended: `why` as data */
 	char refused[CONTROL_MESSAGE]; /* why a rank was last refused for good while the job gathers */
 	uint8_t *memory;
 	uint64_t memory_len;
@@ -84,7 +85,8 @@ struct registry {
 	unsigned sizes_next;
 	struct registry_contender contenders[REGISTRY_CONTENDERS]; /* the next one is written at contenders_next */
 	unsigned contenders_next;
-	uint64_t question; /* the last one. They begin at 2: 1 asks for an acknowledgement only */
+	uint64_t ended[STATUS_ENDS]; /* jobs, since the process started */
+	uint64_t question;           /* the last one. They begin at 2: 1 asks for an acknowledgement only */
 };
 
 /* Remembers that the job of this HELLO has ended with this message, because its ranks

@@ -65,6 +65,8 @@ struct status *registry_status(const struct registry *r)
 		status_free(st);
 		return NULL;
 	}
+	for (unsigned k = 0; k < STATUS_ENDS; k++)
+		st->reply.m.ended[k]->count = r->ended[k];
 	st->reply.m.draining = r->draining;
 	st->reply.m.jobs_max = r->opt.limits.jobs;
 	st->reply.m.memory_bytes = r->memory;

@@ -22,6 +22,25 @@ enum status_refusal status_refusal_of(int code)
 	}
 }
 
+enum status_end status_end_of(const struct rs_cause *cause)
+{
+	switch (cause->code) {
+	case RS_EPEER:
+		return cause->rank ? STATUS_ENDED_LOST : STATUS_ENDED_OTHER;
+	case RS_EMISMATCH:
+		return STATUS_ENDED_MISMATCH;
+	case RS_EABORTED:
+		return STATUS_ENDED_ABORTED;
+	case RS_ENONFINITE:
+		return STATUS_ENDED_NONFINITE;
+	case RS_ECUT:
+	case RS_ECLOSED:
+		return STATUS_ENDED_LEFT;
+	default:
+		return STATUS_ENDED_OTHER;
+	}
+}
+
 static Reduction__V1__Traffic *new_traffic(struct status_reply *r)
 {
 	return status_reply_message(r, &reduction__v1__traffic__descriptor);
@@ -42,6 +61,8 @@ static Reduction__V1__Histogram *new_histogram(struct status_reply *r)
 static void new_process(struct status_reply *r, unsigned lanes)
 {
 	static const char *const reasons[STATUS_REFUSALS] = {"policy", "mismatch", "protocol", "other"};
+	static const char *const ends[STATUS_ENDS] = {"finished", "incomplete", "rank-lost", "mismatch",
+						      "aborted",  "non-finite", "left",      "other"};
 	Reduction__V1__StatusReply *m = &r->m;
 
 	m->n_lanes = lanes;
@@ -52,6 +73,10 @@ static void new_process(struct status_reply *r, unsigned lanes)
 	m->refusals = status_reply_messages(r, &reduction__v1__refusals__descriptor, STATUS_REFUSALS);
 	for (unsigned i = 0; m->refusals && i < STATUS_REFUSALS; i++)
 		m->refusals[i]->reason = (char *)reasons[i];
+	m->n_ended = STATUS_ENDS;
+	m->ended = status_reply_messages(r, &reduction__v1__ended_jobs__descriptor, STATUS_ENDS);
+	for (unsigned i = 0; m->ended && i < STATUS_ENDS; i++)
+		m->ended[i]->reason = (char *)ends[i];
 	m->n_bucket_limits_us = TIMES_BUCKETS - 1;
 	m->bucket_limits_us = status_reply_take(r, m->n_bucket_limits_us * sizeof(*m->bucket_limits_us));
 	for (unsigned i = 0; m->bucket_limits_us && i < TIMES_BUCKETS - 1; i++)

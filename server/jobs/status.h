@@ -19,6 +19,19 @@ enum status_refusal {
 	STATUS_REFUSALS,
 };
 
+/* How jobs of a reducer end. */
+enum status_end {
+	STATUS_ENDED_FINISHED,   /* all ranks have closed their communicators */
+	STATUS_ENDED_INCOMPLETE, /* its ranks have left before all of them had met */
+	STATUS_ENDED_LOST,       /* a rank was lost */
+	STATUS_ENDED_MISMATCH,   /* its ranks disagreed */
+	STATUS_ENDED_ABORTED,    /* a rank aborted it */
+	STATUS_ENDED_NONFINITE,  /* a rank ended it because of NaN or infinity */
+	STATUS_ENDED_LEFT,       /* it goes on without this reducer, which drains or cannot serve it */
+	STATUS_ENDED_OTHER,
+	STATUS_ENDS,
+};
+
 /* The whole status. Invariant: until status_finish(), rates and shares of the last second
  * are the counts of this second, silent_ms is UINT32_MAX for a rank that no lane has, and
  * lost[reducers] has NULL for each reducer that is not lost. */
@@ -39,6 +52,8 @@ void status_add(struct status *st, const struct lane_report *report);
 struct status_reply *status_finish(struct status *st);
 void status_free(struct status *st);
 
+/* Returns how a job has ended, from the reason. */
+enum status_end status_end_of(const struct rs_cause *cause);
 /* Returns the reason for an error with which a worker was refused. */
 enum status_refusal status_refusal_of(int code);
 

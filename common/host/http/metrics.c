@@ -90,6 +90,9 @@ static void write_reducer(struct metrics_out *o, const reply *m)
 		       "Connections of workers that were refused.");
 	for (size_t i = 0; i < m->n_refusals; i++)
 		metrics_count(o, m->refusals[i]->count, (const char *[]){"reason", m->refusals[i]->reason, NULL});
+	metrics_family(o, METRICS_COUNTER, "reduction_ended_jobs", "Jobs that have ended.");
+	for (size_t i = 0; i < m->n_ended; i++)
+		metrics_count(o, m->ended[i]->count, (const char *[]){"reason", m->ended[i]->reason, NULL});
 }
 
 typedef Reduction__V1__LaneStatus lane;

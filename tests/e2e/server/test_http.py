@@ -34,6 +34,24 @@ SUMS = harness.python("""
             comm.all_reduce(numpy.ones(100000, dtype="float32"))
             worker.say("sum")
     """)
+# Ends in the way that its environment names.
+ENDS = harness.python("""
+    import os, numpy, reduction, worker
+    with reduction.Communicator() as comm:
+        x = numpy.ones(1000, dtype="float32")
+        comm.all_reduce(x)
+        worker.say("open")
+        end = os.environ["END"] if comm.rank else ""
+        try:
+            if end == "abort":
+                comm.abort("a test")
+            elif end == "nan":
+                x[5] = numpy.nan
+            comm.all_reduce(x[:7] if end == "mismatch" else x)
+            worker.listen()
+        except reduction.ReductionError as e:
+            worker.say("error", message=str(e))
+    """)
 # Sums until its input has a line.
 STEADY = harness.python("""
     import sys, threading, time
@@ -137,6 +155,43 @@ class Port(unittest.TestCase):
             for rank in ranks:
                 rank.tell()
             c.wait_all(ranks)
+
+    def test_ended_jobs(self):
+        """Each job is counted with the way in which it has ended. A connection that says nothing is no worker."""
+        with harness.Cluster(server_args=HTTP) as c:
+            at = http_of(c.reducers[0])
+
+            def counts(name):
+                found = re.findall(rf'^reduction_{name}_total{{reason="(.*)"}} (.*)$', get(at, "/metrics")[2], re.M)
+                return {reason: int(n) for reason, n in found if n != "0"}
+
+            ended = {}
+            for end, fail, reason in (
+                ("finish", False, "finished"), ("kill", False, "rank-lost"), ("kill", True, "rank-lost"),
+                ("abort", False, "aborted"), ("mismatch", False, "mismatch"), ("nan", False, "non-finite"),
+            ):  # fmt: skip
+                with self.subTest(end=end, failover=not fail):
+                    job = {"name": f"{end}-{fail}", "detect_nonfinite": "fail"}
+                    config = {"job": {**job, "failover": "fail"} if fail else job}
+                    ranks = c.start_workers(2, ENDS, {"END": end}, config)
+                    for rank in ranks:
+                        rank.said("open")
+                    if end == "kill":
+                        ranks[1].kill()
+                    for rank in ranks:
+                        if rank.running():
+                            rank.tell()
+                    for rank in ranks:
+                        rank.wait()
+                    ended[reason] = ended.get(reason, 0) + 1
+                    until(lambda: counts("ended_jobs") == ended, f"end by {reason} in {counts('ended_jobs')}")
+            self.assertEqual(counts("refused_connections"), {})
+            host, port = c.address(0).rsplit(":", 1)
+            socket.create_connection((host, int(port))).close()
+            with socket.create_connection((host, int(port))) as s:
+                s.send(b"GET / HTTP/1.1\r\n")
+            until(lambda: counts("refused_connections"), "refusal")
+            self.assertEqual(counts("refused_connections"), {"protocol": 1})
 
     def test_rights(self):
         with harness.Cluster(start=False) as c:
@@ -392,14 +447,35 @@ class Prometheus(unittest.TestCase):
         done = subprocess.run(["promtool", "test", "rules", rules], capture_output=True, text=True)
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
 
-    def start(self, c, targets, how=None):
+    def test_alerts(self):
+        """None for a healthy job; then one for each fault."""
+        with harness.Cluster(reducers=2, server_args=HTTP) as c:
+            rules = (DEPLOY / "prometheus" / "reduction.rules.yml").read_text().replace("for: 1m\n", "for: 1s\n")
+            query = self.start(c, [http_of(d) for d in c.reducers],
+                               rules=harness.write_whole(c.dir / "rules.yml", rules))
+            ranks = c.start_workers(2, STEADY)
+            for rank in ranks:
+                rank.said("open")
+            seen = "min(count_over_time(reduction_job_joined_ranks[10s])) > 10"
+            until(lambda: query(seen), "ten looks at the job")
+            self.assertEqual(query("ALERTS"), [])
+            ranks[1].kill()
+            until(lambda: query('ALERTS{alertname="ReductionJobFailed",reason="rank-lost",alertstate="firing"}'),
+                  "alert for a rank that was killed")  # fmt: skip
+            c.reducers[1].kill()
+            until(lambda: query('ALERTS{alertname="ReductionReducerDown",alertstate="firing"}'),
+                  "alert for a reducer that was killed")  # fmt: skip
+            names = {a["metric"]["alertname"] for a in query("ALERTS")}
+            self.assertEqual(names, {"ReductionJobFailed", "ReductionReducerDown"})
+
+    def start(self, c, targets, how=None, rules=DEPLOY / "prometheus" / "reduction.rules.yml"):
         """Starts a Prometheus that reads these targets; returns a function for queries."""
         held = harness.reserve_port()  # Prometheus sets SO_REUSEADDR too
         self.addCleanup(held.close)
         port = held.getsockname()[1]
         config = {
             "global": {"scrape_interval": "500ms", "evaluation_interval": "500ms"},
-            "rule_files": [str(DEPLOY / "prometheus" / "reduction.rules.yml")],
+            "rule_files": [str(rules)],
             "scrape_configs": [{"job_name": "reduction", "static_configs": [{"targets": targets}],
                                 **(how or {})}],
         }
@@ -457,7 +533,7 @@ class Prometheus(unittest.TestCase):
 
     def test_names_in_the_files_exist(self):
         """Every metric that rules and dashboard use is one that the code writes."""
-        code = (harness.ROOT / "proto" / "http" / "metrics.c").read_text()
+        code = (harness.ROOT / "common" / "host" / "http" / "metrics.c").read_text()
         table = (DEPLOY / "metrics.md").read_text()
         for name in re.findall(r'"(reduction_\w+_\w+)"', code):
             self.assertRegex(table, rf"`{name}(_total)?`")
