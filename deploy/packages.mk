@@ -5,8 +5,19 @@ deb: ## build the Debian packages, in build/deb; needs deploy/install-deps.sh bu
 	deploy/deb.sh $(BUILD)/deb
 portable-tree: $(bin) $(lib) ## programs and libraries that carry what they need, in build/portable; needs patchelf
 	$(PYTHON) deploy/portable.py --build $(B) --out $(BUILD)/portable --version $(VERSION) --cc '$(CC)' --strip '$(STRIP)'
+# for /opt/reduction, or any other folder
+portable_name   := reduction-$(VERSION)-$(shell uname -m)
+portable_prefix := /opt/reduction
+portable: portable-tree ## one archive with programs, library, units and manual pages, in build/portable-archive
+	rm -rf $(BUILD)/portable-archive
+	$(MAKE) install DESTDIR=$(abspath $(BUILD))/portable-archive/stage PREFIX=$(portable_prefix) \
+		LIBDIR=$(portable_prefix)/lib PYTHONDIR=$(portable_prefix)/lib/python >/dev/null
+	deploy/tarball.sh $(BUILD)/portable $(BUILD)/portable-archive/stage $(portable_prefix) $(BUILD)/portable-archive \
+		$(portable_name)
+rpm: portable ## build the package for RHEL 9, Rocky, Amazon Linux and Fedora, in build/rpm; needs rpmbuild
+	deploy/rpm/rpm.sh $(BUILD)/portable-archive/$(portable_name) $(portable_prefix) $(BUILD)/rpm $(VERSION)
 wheel: portable-tree $(B)/man/made ## build the Python wheel, in build/wheel; needs patchelf
 	$(PYTHON) deploy/wheel.py --tree $(BUILD)/portable --man $(B)/man --version $(VERSION) --out $(BUILD)/wheel
 image: ## build the container image "reduction" with podman or buildah; ARGS='--build-arg GRPC=off': smaller
 	deploy/container/image.sh $(BUILD)/image $(ARGS)
-.PHONY: deb portable-tree wheel image
+.PHONY: deb portable-tree portable rpm wheel image
