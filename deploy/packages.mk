@@ -18,6 +18,8 @@ rpm: portable ## build the package for RHEL 9, Rocky, Amazon Linux and Fedora, i
 	deploy/rpm/rpm.sh $(BUILD)/portable-archive/$(portable_name) $(portable_prefix) $(BUILD)/rpm $(VERSION)
 wheel: portable-tree $(B)/man/made ## build the Python wheel, in build/wheel; needs patchelf
 	$(PYTHON) deploy/wheel.py --tree $(BUILD)/portable --man $(B)/man --version $(VERSION) --out $(BUILD)/wheel
+release: ## build all artefacts of VERSION=, check them, write checksums, in build/release
+	MAKE='$(MAKE)' PYTHON='$(PYTHON)' deploy/release.sh '$(if $(filter command%,$(origin VERSION)),$(VERSION))' $(BUILD)/release
 image: ## build the container image "reduction" with podman or buildah; ARGS='--build-arg GRPC=off': smaller
 	deploy/container/image.sh $(BUILD)/image $(ARGS)
-.PHONY: deb portable-tree portable rpm wheel image
+.PHONY: deb portable-tree portable release rpm wheel image

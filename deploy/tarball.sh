@@ -10,7 +10,7 @@ folder=$out/$name
 rm -rf "$folder"
 mkdir -p "$out"
 mv "$stage$prefix" "$folder"
-rm -rf "$stage" "$folder/bin" "$folder/lib/python" "$folder"/lib/lib*.so*
+rm -rf "$stage" "${folder:?}/bin" "$folder/lib/python" "$folder"/lib/lib*.so*
 cp -R "$tree/bin" "$tree/licenses" "$tree/sbom.cdx.json" "$folder"
 cp "$tree"/lib/* "$folder/lib"
 ln -s libreduction.so.0 "$folder/lib/libreduction.so"

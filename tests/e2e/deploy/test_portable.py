@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # run: beside-others no-tsan all-only
-"""What `make portable` and `make rpm` have built: the archive is used in a folder of its own; the package is looked at, and
-installed into an empty root."""
+"""What `make portable` and `make rpm` have built: the archive is used in a folder of its own; the package is looked
+at, and installed into an empty root."""
 
 import os
 import pathlib
@@ -73,7 +73,8 @@ class Package(unittest.TestCase):
         files = self.query("--list").split()
         self.assertLessEqual({*(f"/usr/bin/{p}" for p in PROGRAMS), "/usr/lib/sysusers.d/reduction.conf",
                               "/usr/lib/systemd/system/reduction-agent@.service", "/usr/include/reduction.h",
-                              "/usr/share/man/man1/reductionctl.1", "/usr/share/licenses/reduction/LICENSE"}, set(files))
+                              "/usr/share/man/man1/reductionctl.1",
+                              "/usr/share/licenses/reduction/LICENSE"}, set(files))
 
     def test_requirements(self):
         """RHEL 9 has glibc 2.34 and the libstdc++ of gcc 11."""
