@@ -19,7 +19,8 @@ make -j"$(nproc)" CFLAGS=-O2 GRPC="$grpc" "${built[@]}"
 mkdir -p "$root"/{etc/reduction,etc/ssl/certs,run,usr/{bin,lib/ssl,lib64,share/doc/reduction},var/lib/dpkg/status.d}
 ln -s usr/bin usr/lib usr/lib64 "$root"
 install -d -m 1777 "$root/tmp"
-install -d -o "$user" -g "$user" -m 750 "$root/run/reduction"
+# for the group 0 too: OpenShift gives each project users of its own, in this group
+install -d -o "$user" -g 0 -m 770 "$root/run/reduction"
 for file in "${built[@]}"; do
 	strip -o "$root/usr/${file#build/default/}" "$file"
 done

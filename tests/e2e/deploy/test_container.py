@@ -89,15 +89,16 @@ class Image(unittest.TestCase):
         subprocess.run(["crun", "spec"], cwd=cls.dir, check=True)
         cls.spec = json.loads((cls.dir / "config.json").read_text())
 
-    def start(self, name, *args, **env):
-        """Starts a container with the arguments of `podman run IMAGE ARG...`."""
-        user, _, group = self.image.config["User"].partition(":")
+    def start(self, name, *args, user=None, **env):
+        """Starts a container with the arguments of `podman run IMAGE ARG...`. The volume is as the image's folder."""
+        folder = (self.dir / "rootfs/run/reduction").stat()
+        user, _, group = (user or self.image.config["User"]).partition(":")
         variables = [*self.image.config["Env"], *(f"{key}={value}" for key, value in env.items())]
         process = {**self.spec["process"], "terminal": False, "user": {"uid": int(user), "gid": int(group)},
                    "env": variables, "args": [*self.image.config["Entrypoint"], *args], "capabilities": {},
                    "noNewPrivileges": True}
         volume = {"destination": "/run/reduction", "type": "tmpfs", "source": "tmpfs",
-                  "options": [f"uid={user}", "mode=750"]}
+                  "options": [f"uid={folder.st_uid}", f"gid={folder.st_gid}", f"mode={folder.st_mode & 0o7777:o}"]}
         spaces = [space for space in self.spec["linux"]["namespaces"] if space["type"] != "network"]
         spec = {**self.spec, "process": process, "root": {"path": str(self.dir / "rootfs"), "readonly": True},
                 "mounts": [*self.spec["mounts"], volume], "linux": {**self.spec["linux"], "namespaces": spaces}}
@@ -108,13 +109,14 @@ class Image(unittest.TestCase):
         self.addCleanup(p.kill)
         return p
 
-    def check_role(self, role, *options, ready=r"\blistening\b", ask=None):
-        p = self.start(role, *options, REDUCTION_ROLE=role)
+    def check_role(self, role, *options, ready=r"\blistening\b", ask=None, user="65532:65532"):
+        p = self.start(role, *options, user=user, REDUCTION_ROLE=role)
         p.wait_text(ready, timeout=30)
         state = json.loads(subprocess.run([*CRUN, "--root", self.dir / "state", "state", role], check=True,
                                           capture_output=True).stdout)
         status = pathlib.Path(f"/proc/{state['pid']}/status").read_text()
-        self.assertIn("\nUid:\t65532\t65532\t65532\t65532\n", status)
+        uid = user.partition(":")[0]
+        self.assertIn(f"\nUid:\t{uid}\t{uid}\t{uid}\t{uid}\n", status)
         self.assertIn("\nCapEff:\t0000000000000000\n", status)
         if ask:
             argv = [*CRUN, "--root", self.dir / "state", "exec", role, *ask]
@@ -133,6 +135,12 @@ class Image(unittest.TestCase):
 
     def test_agent(self):
         self.check_role("agent")
+
+    def test_any_user(self):
+        """OpenShift gives each project users of its own, in group 0."""
+        for role in "server", "agent":
+            self.check_role(role, user="1000670000:0")
+            shutil.rmtree(self.dir / role)
 
     def test_command(self):
         for program in "reductionctl", "reduction-server", "reduction-agent", "reduction-bench":
