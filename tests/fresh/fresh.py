@@ -30,7 +30,7 @@ import steps
 from root import Base, Root, RootError, fits_in_memory
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-DEBIANS = {"12": "bookworm", "13": "trixie"}
+DEBIANS = ("12", "13")
 SKIPPED = 77
 
 
@@ -159,7 +159,7 @@ def parse_arguments():
 
 def make_base(debian, args, source):
     started = time.monotonic()
-    base = Base(debian, DEBIANS[debian], args.cache, source)
+    base = Base.of(debian, args.cache, source)
     print(f"ok   debian {debian} bare root, made in {time.monotonic() - started:.1f} s", flush=True)
     return base
 
@@ -186,7 +186,8 @@ def main():
         bases = list(pool.map(lambda debian: make_base(debian, args, source), args.debian))
         todo = [(base, steps.VARIANTS[name]) for name in args.roots for base in bases]
         running = [
-            pool.submit(run_root, base, variant, variant.steps(args.steps), args, report) for base, variant in todo
+            pool.submit(run_root, base, variant, variant.steps(args.steps, base.debian), args, report)
+            for base, variant in todo
         ]
         for future in running:
             future.result()

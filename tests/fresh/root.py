@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Bare Debian roots: one base for each Debian, and overlays over it in namespaces of their own."""
 
+import collections
 import os
 import pathlib
 import re
@@ -10,6 +11,7 @@ import subprocess
 import tempfile
 import threading
 
+DEBIANS = {"11": "bullseye", "12": "bookworm", "13": "trixie"}
 HOME = "/home/user"
 TREE = f"{HOME}/reduction-server"
 USER = 1000
@@ -92,8 +94,18 @@ def kept(cache, what, debian):
 class Base:
     """The bare root of one Debian with a clone of the project, which roots overlay. Read-only once made."""
 
+    made, making = {}, collections.defaultdict(threading.Lock)  # by Debian
+
+    @classmethod
+    def of(cls, debian, cache, clone):
+        """The base of a Debian, which is made at the first call."""
+        with cls.making[debian]:
+            if debian not in cls.made:
+                cls.made[debian] = cls(debian, DEBIANS[debian], cache, clone)
+            return cls.made[debian]
+
     def __init__(self, debian, suite, cache, clone):
-        self.debian, self.path = debian, cache / "run" / f"base-{debian}"
+        self.debian, self.path, self.clone = debian, cache / "run" / f"base-{debian}", clone
         argv = ["mmdebstrap", "--quiet", "--variant=apt", f"--include={','.join(BARE)}", suite, self.path]
         done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True)
         if done.returncode != 0:

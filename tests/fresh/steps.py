@@ -5,6 +5,7 @@ says what went wrong, or an empty one."""
 import re
 
 import readme
+import wheels
 from root import SHARED, TOOLS, TREE, Root
 
 NEEDED_LINE = re.compile(r"^apt-get update && apt-get install -y --no-install-recommends .*", re.M)
@@ -25,11 +26,16 @@ class Variant:
         if self.name == "sudo":
             root.must("echo 'user ALL=(ALL) NOPASSWD: ALL' >/etc/sudoers.d/user", folder="/")
 
-    def steps(self, wanted):
+    def steps(self, wanted, debian):
         if self.admin is None:
             return [s for s in wanted if s in ("demo", "install", "test-build")]
         # packages and torch are the same on every machine of a Debian
-        return [s for s in wanted if s not in ("deb", "torch") or self.name == "build-essential"]
+        return [
+            s
+            for s in wanted
+            if (s not in ("deb", "torch", "wheel") or self.name == "build-essential")
+            and (s != "wheel" or debian == wheels.MADE_BY)
+        ]
 
     def run(self, root, command, log, **options):
         return root.run(command, log, user=self.user, **options)
@@ -240,8 +246,9 @@ STEPS = {
     "install": install,
     "deb": deb,
     "torch": torch,
+    "wheel": wheels.wheel,
     "test-build": command("make test-build"),
     "demos": demos,
     "test": command("make test", limit=5400),
 }
-USUAL = ["demo", "install", "deb", "torch", "test-build"]
+USUAL = ["demo", "install", "deb", "torch", "wheel", "test-build"]
