@@ -183,6 +183,8 @@ def newest(folder):
                 fail(f"{path} needs {name}, which is neither in the folder nor in every system")
         for name, versions in file.versions.items():
             for version in versions if SYSTEM.match(name) else ():
+                if version.endswith("_PRIVATE"):
+                    fail(f"{path} needs {version} of {name}: it contains a part of the C library")
                 family, _, number = version.partition("_")
                 number = tuple(map(int, re.findall(r"\d+", number)))
                 if number > found.get(family, ((), ""))[0]:
