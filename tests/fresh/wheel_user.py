@@ -67,10 +67,10 @@ def machines():
     for name in MACHINES:
         must(["ip", "netns", "add", name])
         must(["ip", "-n", name, "link", "set", "lo", "up"])
-    must(["ip", "link", "add", "a", "netns", "m0", "type", "veth", "peer", "name", "a", "netns", "m1"])
+    must(["ip", "link", "add", "name", "wire", "netns", "m0", "type", "veth", "peer", "name", "wire", "netns", "m1"])
     for name, address in MACHINES.items():
-        must(["ip", "-n", name, "address", "add", f"{address}/24", "dev", "a"])
-        must(["ip", "-n", name, "link", "set", "a", "up"])
+        must(["ip", "-n", name, "address", "add", f"{address}/24", "dev", "wire"])
+        must(["ip", "-n", name, "link", "set", "wire", "up"])
 
 
 def environment(**more):
