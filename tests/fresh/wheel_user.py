@@ -11,6 +11,7 @@ Prints a line for each step that succeeded, and ends with an error at the first 
 import os
 import pathlib
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -142,7 +143,7 @@ def first_sum(wheel):
     began = time.monotonic()
     must([*USER, BIN / "pip", "-q", "install", "--no-index", "--disable-pip-version-check", wheel], env=environment())
     share = next(ENV.glob("lib/python3*/site-packages/reduction/share"))
-    must([*USER, "bash", share / "make-certs.sh", TLS, *(f"reducer:{a}" for a in MACHINES.values())], env=environment())
+    must([*USER, "bash", share / "make-certs.sh", TLS, *(f"reducer:{a},127.0.0.1" for a in MACHINES.values())], env=environment())
     for machine, address in MACHINES.items():
         job(machine, ["10.99.0.1:7600"], certificate=TLS / f"{address}.pem", key=TLS / f"{address}.key")
     config = job("job", ["10.99.0.1:7600"])
@@ -172,7 +173,8 @@ def failover(first):
         time.sleep(0.05)
     pid = must(["ip", "netns", "pids", "m1"]).split()
     killed = [p for p in pid if os.readlink(f"/proc/{p}/exe").endswith("/reduction-server")]
-    must(["kill", "-KILL", *killed])
+    for p in killed:
+        os.kill(int(p), signal.SIGKILL)
     (HOME / "killed").touch()
     end(started, "loss")
     second.wait()
