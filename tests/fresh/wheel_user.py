@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""Runs in a bare root, as root: what a user does who has a wheel and nothing else of ours, on two machines. The machines
-are network namespaces. Ranks and reducers run as an ordinary user.
+"""Runs in a bare root, as root: what a user does who has a wheel and nothing else of ours, on two machines. The
+machines are network namespaces. Ranks and reducers run as an ordinary user.
 
     wheel_user.py WHEEL
 
@@ -110,6 +110,7 @@ def ranks(code, config, run, nodes=1, **env):
         for local in range(nodes):
             where = {"RANK": i * nodes + local, "WORLD_SIZE": 2 * nodes, "LOCAL_RANK": local, "LOCAL_WORLD_SIZE": nodes}
             where |= {"MASTER_ADDR": MACHINES["m0"], "MASTER_PORT": 29500, "REDUCTION_RUN": run}
+            where["USE_LIBUV"] = 0  # Debian 13 builds torch without it
             argv = [BIN / "python", "-c", code]
             started.append(start(machine, argv, f"{run}.log", **where, REDUCTION_CONFIG=config, **env))
     return started
@@ -118,7 +119,8 @@ def ranks(code, config, run, nodes=1, **env):
 def end(started, run):
     statuses = [process.wait(120) for process in started]
     if any(statuses):
-        sys.exit(f"{run}: exit statuses {statuses}\n{(HOME / f'{run}.log').read_text()}{(HOME / 'reducer.log').read_text()}")
+        logs = "".join((HOME / name).read_text() for name in (f"{run}.log", "reducer.log"))
+        sys.exit(f"{run}: exit statuses {statuses}\n{logs}")
 
 
 def job(name, reducers, authority="/home/user/tls/ca.pem", **more):
@@ -143,7 +145,8 @@ def first_sum(wheel):
     began = time.monotonic()
     must([*USER, BIN / "pip", "-q", "install", "--no-index", "--disable-pip-version-check", wheel], env=environment())
     share = next(ENV.glob("lib/python3*/site-packages/reduction/share"))
-    must([*USER, "bash", share / "make-certs.sh", TLS, *(f"reducer:{a},127.0.0.1" for a in MACHINES.values())], env=environment())
+    names = [f"reducer:{address},127.0.0.1" for address in MACHINES.values()]
+    must([*USER, "bash", share / "make-certs.sh", TLS, *names], env=environment())
     for machine, address in MACHINES.items():
         job(machine, ["10.99.0.1:7600"], certificate=TLS / f"{address}.pem", key=TLS / f"{address}.key")
     config = job("job", ["10.99.0.1:7600"])
@@ -206,7 +209,8 @@ def authorities():
     """The system's authorities where RHEL has them, and not Debian."""
     config = job("system", ["10.99.0.1:7600"], authority=None)
     shutil.rmtree("/usr/lib/ssl", ignore_errors=True)
-    pathlib.Path("/etc/ssl/certs/ca-certificates.crt").unlink(missing_ok=True)
+    debian = pathlib.Path("/etc/ssl/certs/ca-certificates.crt")
+    debian.rename("/root/ca-certificates.crt")
     argv = ["ip", "netns", "exec", "m1", *USER, BIN / "reductionctl", "check", "--connect", config]
     refused = subprocess.run(list(map(str, argv)), capture_output=True, text=True)
     if refused.returncode != 1 or "certificate" not in refused.stderr:
@@ -215,6 +219,7 @@ def authorities():
     bundle.parent.mkdir(parents=True)
     shutil.copy(TLS / "ca.pem", bundle)
     on("m1", BIN / "reductionctl", "check", "--connect", config)
+    pathlib.Path("/root/ca-certificates.crt").rename(debian)  # pip wants it
     done("the system's authorities are found where RHEL has them")
 
 

@@ -33,7 +33,8 @@ def wheel(root, variant, log):
 
 
 def foreign(root, path, more, log):
-    root.must(f"DEBIAN_FRONTEND=noninteractive apt-get -q install -y --no-install-recommends {NEEDED} {more}", folder="/")
+    quiet = "DEBIAN_FRONTEND=noninteractive apt-get -q install -y --no-install-recommends"
+    root.must(f"{quiet} {NEEDED} {more}", folder="/")
     if not more:  # its C library is too old
         root.must("python3 -m venv /tmp/env", folder="/")
         status, output = root.run(f"/tmp/env/bin/pip install --no-index {path}", log, folder="/")
