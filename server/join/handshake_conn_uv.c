@@ -57,8 +57,8 @@ bool handshake_conn_refuse(struct handshake_conn *c, const struct control_refuse
 	return false;
 }
 
-/* The peer has closed (rc 0), or the transport broke. A peer that connects and closes, such
- * as a load balancer, wants to know whether the port is open: no worker was refused. */
+/* The peer has closed (rc 0), or the transport broke. A peer that connects and closes,
+ * such as a load balancer, asks whether the port is open: no worker was refused. */
 static bool handshake_conn_lost(struct handshake_conn *c, ssize_t rc)
 {
 	const struct handshake_transport *t = c->all->transport;
