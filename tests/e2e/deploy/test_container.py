@@ -110,16 +110,17 @@ class Image(unittest.TestCase):
         return p
 
     def check_role(self, role, *options, ready=r"\blistening\b", ask=None, user="65532:65532"):
-        p = self.start(role, *options, user=user, REDUCTION_ROLE=role)
+        name = f"{role}-{user.partition(':')[0]}"
+        p = self.start(name, *options, user=user, REDUCTION_ROLE=role)
         p.wait_text(ready, timeout=30)
-        state = json.loads(subprocess.run([*CRUN, "--root", self.dir / "state", "state", role], check=True,
+        state = json.loads(subprocess.run([*CRUN, "--root", self.dir / "state", "state", name], check=True,
                                           capture_output=True).stdout)
         status = pathlib.Path(f"/proc/{state['pid']}/status").read_text()
         uid = user.partition(":")[0]
         self.assertIn(f"\nUid:\t{uid}\t{uid}\t{uid}\t{uid}\n", status)
         self.assertIn("\nCapEff:\t0000000000000000\n", status)
         if ask:
-            argv = [*CRUN, "--root", self.dir / "state", "exec", role, *ask]
+            argv = [*CRUN, "--root", self.dir / "state", "exec", name, *ask]
             done = subprocess.run(argv, capture_output=True, text=True)
             self.assertEqual(done.returncode, 0, done.stderr)
             self.assertIn("jobs 0", done.stdout)
@@ -140,7 +141,6 @@ class Image(unittest.TestCase):
         """OpenShift gives each project users of its own, in group 0."""
         for role in "server", "agent":
             self.check_role(role, user="1000670000:0")
-            shutil.rmtree(self.dir / role)
 
     def test_command(self):
         for program in "reductionctl", "reduction-server", "reduction-agent", "reduction-bench":
