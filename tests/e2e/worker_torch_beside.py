@@ -78,8 +78,8 @@ def hooks(group):
     """torch's own communication hooks."""
     found = []
     for hook in (default_hooks.allreduce_hook, default_hooks.fp16_compress_hook, default_hooks.bf16_compress_hook):
-        if hook is default_hooks.bf16_compress_hook and VERSION < (2, 0):
-            continue  # it asks for NCCL
+        if hook is default_hooks.bf16_compress_hook and VERSION < (2, 1):
+            continue  # it asks for NCCL, or gloo has no bfloat16
         model = ddp(group)
         model.register_comm_hook(group, hook)
         found.append(train(model))

@@ -166,7 +166,6 @@ def sharded():
         print("no hybrid sharding in this torch", flush=True)
         return
     from torch.distributed.fsdp import FullyShardedDataParallel, ShardingStrategy
-    from torch.distributed.fsdp import fully_shard
 
     mesh = dist.device_mesh.init_device_mesh("cpu", (2, n // 2), mesh_dim_names=("replicate", "shard"))
     assert dist.get_backend(mesh.get_group("replicate")) == "reduction"
@@ -178,6 +177,8 @@ def sharded():
     )  # fmt: skip
     models = [local, one]
     if hasattr(torch.cpu.current_stream(), "record_event"):  # torch 2.6 cannot do this without a GPU
+        from torch.distributed.fsdp import fully_shard
+
         models.append(copy.deepcopy(model))
         fully_shard(models[-1], mesh=mesh)
     optimizers = [torch.optim.SGD(m.parameters(), lr=0.1) for m in models]

@@ -23,3 +23,4 @@ for x, y in torch.utils.data.DataLoader(rows, batch_size=8):
     engine.backward(torch.nn.functional.cross_entropy(engine(x), y))
     engine.step()
 common.report(net, steps=4)
+torch.distributed.destroy_process_group()  # else gloo's threads may crash at the end
