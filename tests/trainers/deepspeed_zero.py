@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """DeepSpeed with ZeRO 0, 1 or 2 (the argument) on CPUs, in a process group that the program has made."""
 
+import os
 import sys
 
 import common
@@ -23,4 +24,5 @@ for x, y in torch.utils.data.DataLoader(rows, batch_size=8):
     engine.backward(torch.nn.functional.cross_entropy(engine(x), y))
     engine.step()
 common.report(net, steps=4)
-torch.distributed.destroy_process_group()  # else gloo's threads may crash at the end
+torch.distributed.barrier()
+os._exit(0)  # on CPUs DeepSpeed crashes in one of ten exits, also without our package
