@@ -85,7 +85,7 @@ class Machine:
             return None
 
     def enter(self, *argv):
-        return ["nsenter", "--target", str(self.init), "--all", "--wd=/", "--", *map(str, argv)]
+        return ["nsenter", "--target", str(self.init), "--all", "--", *map(str, argv)]
 
     def run(self, *argv, check=True):
         done = subprocess.run(self.enter(*argv), capture_output=True, text=True, timeout=60 * harness.SCALE)

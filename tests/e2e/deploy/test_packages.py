@@ -26,7 +26,7 @@ LIB = "/usr/lib/reduction-test"
 SSH = """#!/bin/sh
 host=${1#root@}
 shift
-exec nsenter --target "$(cat "$MACHINES/$host")" --all --wd=/ -- env -i HOME=/root \\
+exec nsenter --target "$(cat "$MACHINES/$host")" --all -- env -i HOME=/root \\
 	PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin DEBIAN_FRONTEND=noninteractive \\
 	sh -c 'cd; eval "$1"' sh "$*"
 """
