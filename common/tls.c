@@ -200,6 +200,22 @@ static int no_passphrase(char *buf, int size, int writing, void *ctx)
 	return -1;
 }
 
+/* Checks a key that was read, and that it belongs to the certificate, if there is one.
+ * OpenSSL's own texts do not name the files. */
+static int check_key(EVP_PKEY *key, const char *file, const X509 *cert, const char *certificate, struct rs_err *e)
+{
+	int rc = RS_OK;
+
+	if (!key)
+		rc = rs_fail(e, RS_ECONFIG, "security.key %s holds no private key in PEM form without a passphrase",
+			     file);
+	else if (cert && X509_check_private_key(cert, key) != 1)
+		rc = rs_fail(e, RS_ECONFIG, "the key in %s does not belong to the certificate in %s", file,
+			     certificate);
+	ERR_clear_error();
+	return rc;
+}
+
 static int use_key(SSL_CTX *ctx, const char *file, const char *certificate, struct rs_err *e)
 {
 	EVP_PKEY *key;
@@ -210,20 +226,9 @@ static int use_key(SSL_CTX *ctx, const char *file, const char *certificate, stru
 		return rc;
 	key = PEM_read_bio_PrivateKey(bio, NULL, no_passphrase, NULL);
 	BIO_free(bio);
-	if (!key) { /* OpenSSL's texts name parts of OpenSSL */
-		ERR_clear_error();
-		return rs_fail(e, RS_ECONFIG, "security.key %s holds no private key in PEM form without a passphrase",
-			       file);
-	}
-	/* SSL_CTX_use_PrivateKey checks this too, but its error text does not name the
-	 * files */
-	if (SSL_CTX_get0_certificate(ctx) && X509_check_private_key(SSL_CTX_get0_certificate(ctx), key) != 1) {
-		ERR_clear_error();
-		rc =
-		    rs_fail(e, RS_ECONFIG, "the key in %s does not belong to the certificate in %s", file, certificate);
-	} else if (SSL_CTX_use_PrivateKey(ctx, key) != 1) {
+	rc = check_key(key, file, SSL_CTX_get0_certificate(ctx), certificate, e);
+	if (!rc && SSL_CTX_use_PrivateKey(ctx, key) != 1)
 		rc = fail_file(e, "security.key", file);
-	}
 	EVP_PKEY_free(key);
 	return rc;
 }
@@ -535,6 +540,22 @@ static int load_text(char **ret, const char *what, const char *file, bool secret
 	return *ret ? RS_OK : rs_oom(e, 0, "%s", what);
 }
 
+/* Checks that the texts are of one pair: files may be replaced while they are read. */
+static int check_pair(const struct tls_texts *t, const struct tls_files *f, struct rs_err *e)
+{
+	BIO *certificate = BIO_new_mem_buf(t->certificate, -1), *key = BIO_new_mem_buf(t->key, -1);
+	X509 *cert = certificate ? PEM_read_bio_X509_AUX(certificate, NULL, NULL, NULL) : NULL;
+	EVP_PKEY *own = key ? PEM_read_bio_PrivateKey(key, NULL, no_passphrase, NULL) : NULL;
+	int rc = cert ? check_key(own, f->key, cert, f->certificate, e)
+		      : fail_pem(e, "security.certificate", f->certificate, "certificate");
+
+	EVP_PKEY_free(own);
+	X509_free(cert);
+	BIO_free(key);
+	BIO_free(certificate);
+	return rc;
+}
+
 int tls_texts_load(struct tls_texts *ret, const struct tls_files *files, struct rs_err *e)
 {
 	struct tls_texts t = {.certificate = NULL};
@@ -544,6 +565,8 @@ int tls_texts_load(struct tls_texts *ret, const struct tls_files *files, struct 
 		rc = load_text(&t.key, "security.key", files->key, true, e);
 	if (!rc)
 		rc = load_text(&t.authority, "security.authority", files->authority, false, e);
+	if (!rc && t.certificate && t.key)
+		rc = check_pair(&t, files, e);
 	if (rc)
 		tls_texts_free(&t);
 	else

@@ -93,8 +93,8 @@ void tls_pem_names(const char *pem, char names[TLS_NAMES_MAX]);
 struct tls_texts {
 	char *certificate, *key, *authority; /* owned */
 };
-/* Reads the files; does not check their contents. Errors: RS_ECONFIG as above if a file
- * cannot be read, RS_ENOMEM. */
+/* Reads the files, and checks only that key and certificate belong together if both are
+ * named. Errors: RS_ECONFIG as above, RS_ENOMEM. */
 int tls_texts_load(struct tls_texts *ret, const struct tls_files *files, struct rs_err *e);
 void tls_texts_free(struct tls_texts *t);
 

@@ -2,9 +2,12 @@
 #include "common/tls_own.h"
 
 #include <openssl/err.h>
+#include <openssl/pem.h>
 #include <openssl/x509_vfy.h>
 #include <openssl/x509v3.h>
 #include <time.h>
+
+enum { RENEW_DAYS = 30 };
 
 int tls_own_days(const SSL_CTX *ctx, char ret_date[TLS_EXPIRY_TEXT])
 {
@@ -18,15 +21,36 @@ int tls_own_days(const SSL_CTX *ctx, char ret_date[TLS_EXPIRY_TEXT])
 	return days;
 }
 
-int64_t tls_own_expiry(const SSL_CTX *ctx)
+static struct tls_validity tls_own_of(const X509 *cert)
 {
-	const X509 *cert = ctx ? SSL_CTX_get0_certificate(ctx) : NULL;
-	struct tm tm;
+	struct tls_validity v = {.expires_s = 0};
+	int64_t third, month = (int64_t)RENEW_DAYS * 86400;
+	struct tm from, to;
 
-	if (cert && ASN1_TIME_to_tm(X509_get0_notAfter(cert), &tm))
-		return timegm(&tm);
+	if (cert && ASN1_TIME_to_tm(X509_get0_notBefore(cert), &from) &&
+	    ASN1_TIME_to_tm(X509_get0_notAfter(cert), &to)) {
+		v.expires_s = timegm(&to);
+		third = (v.expires_s - timegm(&from)) / 3;
+		v.renew_s = v.expires_s - (third < month ? third : month);
+	}
 	ERR_clear_error();
-	return 0;
+	return v;
+}
+
+struct tls_validity tls_own_validity(const SSL_CTX *ctx)
+{
+	return tls_own_of(ctx ? SSL_CTX_get0_certificate(ctx) : NULL);
+}
+
+struct tls_validity tls_pem_validity(const char *pem)
+{
+	BIO *bio = BIO_new_mem_buf(pem, -1);
+	X509 *cert = bio ? PEM_read_bio_X509_AUX(bio, NULL, NULL, NULL) : NULL;
+	struct tls_validity v = tls_own_of(cert);
+
+	X509_free(cert);
+	BIO_free(bio);
+	return v;
 }
 
 bool tls_own_is_for(const SSL_CTX *ctx, const char *name)

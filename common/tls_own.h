@@ -13,9 +13,14 @@
  * certificate. */
 int tls_own_days(const SSL_CTX *ctx, char ret_date[TLS_EXPIRY_TEXT]);
 
-/* Returns when the certificate expires, in seconds since 1970; 0: there is no
- * certificate. */
-int64_t tls_own_expiry(const SSL_CTX *ctx);
+/* When a certificate ends, in seconds since 1970; both are 0 if there is none. */
+struct tls_validity {
+	int64_t expires_s;
+	int64_t renew_s; /* from then on it should be renewed: 30 days before, or a third of its life if that is less */
+};
+struct tls_validity tls_own_validity(const SSL_CTX *ctx);
+/* Does the same for a certificate in PEM. */
+struct tls_validity tls_pem_validity(const char *pem);
 
 /* Returns whether the certificate is for a host name or a numeric address, as a worker
  * checks it. */

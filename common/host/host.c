@@ -11,6 +11,7 @@ static void host_on_tick(uv_timer_t *timer)
 	uint64_t now = uv_now(h->opt.loop);
 
 	host_ports_tick(h);
+	host_renewal_tick(h);
 	host_notify(h);
 	if (rs_notify_due(h->opt.notify, now) && h->opt.daemon->turned(h->opt.ctx))
 		rs_notify_alive(h->opt.notify, now);
@@ -51,6 +52,7 @@ static void host_on_signal(uv_signal_t *signal, int number)
 void host_init(struct host *h, const struct host_options *opt)
 {
 	static const int numbers[] = {SIGTERM, SIGINT, SIGHUP};
+	struct rs_stamp stamps[HOST_STAMPS];
 
 	*h = (struct host){.opt = *opt, .as_read = *opt->as_read, .drain_ms = opt->cfg->timeouts.drain_ms};
 	h->as_read.reducers = NULL;
@@ -63,6 +65,8 @@ void host_init(struct host *h, const struct host_options *opt)
 	uv_timer_init(opt->loop, &h->tick);
 	h->wake.data = h->tick.data = h;
 	host_answers_init(h);
+	host_stamps(opt->cfg, stamps);
+	host_renewal_take(h, opt->cfg, stamps);
 	uv_timer_start(&h->tick, host_on_tick, RS_NOTIFY_TICK_MS, RS_NOTIFY_TICK_MS);
 	for (unsigned i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
 		uv_signal_init(opt->loop, &h->signals[i]);

@@ -7,7 +7,8 @@
  * or a call drains: the daemon ends its jobs, then calls host_stop, host_stop_grpc and
  * host_close -> the loop ends -> host_free. Failure modes: a second signal ends the
  * process at once. A port cannot be opened: the daemon closes the host as at its end. A
- * reload fails: everything stays as it was. No memory for a status or a trace: the call
+ * reload fails: everything stays as it was. Changed certificates cannot be used: the old
+ * ones stay. No memory for a status or a trace: the call
  * ends with an error. More lines come from other threads than the list has room for:
  * their events are missing.
  *
@@ -19,6 +20,8 @@
 #include "common/host/http/port.h"
 #include "common/host/service/control_uv.h"
 #include "common/notify.h"
+#include "common/stamp.h"
+#include "common/tls_own.h"
 #include "config/config.h"
 #include "proto/rpc/unauthenticated.h"
 
@@ -54,6 +57,9 @@ struct host_daemon {
 	/* Takes over a configuration that was read again, and owns *fresh then. Errors:
 	 * nothing has changed. */
 	int (*reload)(void *ctx, struct rs_config *fresh, struct rs_err *e);
+	/* Reads the certificates of the configuration again: their files have changed.
+	 * Errors: nothing has changed. NULL: nothing to do. */
+	int (*renew)(void *ctx, const struct rs_config *cfg, struct rs_err *e);
 
 	/* Makes a status. host_answered() follows *ret_due times. NULL: no memory. */
 	void *(*collect)(void *ctx, unsigned *ret_due);
@@ -103,6 +109,28 @@ struct host_line {
 	struct event event;
 };
 
+/* Files that are read again when they change. Those of TLS come first. */
+enum {
+	HOST_STAMP_CERTIFICATE,
+	HOST_STAMP_KEY,
+	HOST_STAMP_AUTHORITY,
+	HOST_STAMP_READ_TOKEN,
+	HOST_STAMP_ADMIN_TOKEN,
+	HOST_STAMPS,
+};
+enum { HOST_LOOK_MS = 10000 }; /* between two looks whether they have changed */
+
+/* What the files were when they were read. */
+struct host_renewal {
+	struct rs_config cfg; /* the scalars of the configuration in use */
+	struct rs_stamp stamps[HOST_STAMPS];
+	uint64_t looked_ms;                        /* the last look */
+	char refused[sizeof((struct rs_err *)0)->msg]; /* why they could not be used; "": they could */
+	struct tls_validity validity;              /* of the own certificate */
+	char names[TLS_NAMES_MAX];                 /* of that certificate */
+	int64_t told_s;                            /* when a line warned of its end; 0: never */
+};
+
 /* The host. Invariants: `control` exists if a port was opened. While `collecting`,
  * host_answered() was called for all but `due` answers that have been counted. While
  * `tracing`, the traces of the list that have not ended belong to the daemon's
@@ -111,7 +139,8 @@ struct host {
 	struct host_options opt;
 	struct host_ports ports;
 	struct rs_config as_read; /* the scalars of the file at the start, with the level of the log that is in use */
-	uint32_t drain_ms;        /* timeouts.drain */
+	struct host_renewal renewal;
+	uint32_t drain_ms; /* timeouts.drain */
 	uint64_t started_ms;
 	pthread_t thread; /* of the loop */
 

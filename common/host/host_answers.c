@@ -37,6 +37,8 @@ void host_status(const struct host *h, struct status_reply *to)
 	to->m.unix_ms = host_unix_ms();
 	to->m.up_ms = uv_now(h->opt.loop) - h->started_ms;
 	to->m.drain_left_ms = host_drain_left_ms(h);
+	to->m.certificate_unix_s = h->renewal.validity.expires_s;
+	to->m.certificate_renew_unix_s = h->renewal.validity.renew_s;
 }
 
 static void host_take_status(struct host *h)

@@ -57,10 +57,11 @@ static void host_reloaded(const struct host *h, const char *fixed, char result[S
 }
 
 /* Takes over a configuration, and owns *fresh, also after errors. */
-static int host_take_over(struct host *h, struct rs_config *fresh, const struct host_files *files, struct rs_err *e)
+static int host_take_over(struct host *h, struct rs_config *fresh, const struct host_files *files,
+			  const struct rs_stamp stamps[HOST_STAMPS], struct rs_err *e)
 {
 	struct tls_files http = rs_config_tls_files(fresh);
-	uint32_t drain_ms = fresh->timeouts.drain_ms;
+	struct rs_config taken = *fresh;
 	int level = fresh->logging.level;
 	int rc = http_port_reload(h->http, &http, e);
 
@@ -71,7 +72,8 @@ static int host_take_over(struct host *h, struct rs_config *fresh, const struct 
 		return rc;
 	}
 	host_set_tokens(h, files);
-	h->drain_ms = drain_ms;
+	host_renewal_take(h, &taken, stamps);
+	h->drain_ms = taken.timeouts.drain_ms;
 	if (level != h->as_read.logging.level) /* else that of the command line stays */
 		h->opt.log->level = level;
 	h->as_read.logging.level = level;
@@ -80,6 +82,7 @@ static int host_take_over(struct host *h, struct rs_config *fresh, const struct 
 
 static int host_try_reload(struct host *h, char result[SERVICE_RESULT], struct rs_err *e)
 {
+	struct rs_stamp stamps[HOST_STAMPS];
 	char fixed[120];
 	struct host_files files;
 	struct rs_config fresh;
@@ -91,11 +94,12 @@ static int host_try_reload(struct host *h, char result[SERVICE_RESULT], struct r
 	if (rc)
 		return rc;
 	host_list_fixed(h, &fresh, fixed, sizeof fixed);
+	host_stamps(&fresh, stamps); /* before they are read: the next look sees a later change */
 	rc = host_files_read(h, &fresh, &files, e);
 	if (rc)
 		rs_config_close(&fresh);
 	else
-		rc = host_take_over(h, &fresh, &files, e);
+		rc = host_take_over(h, &fresh, &files, stamps, e);
 	host_files_close(&files);
 	if (!rc)
 		host_reloaded(h, fixed, result);

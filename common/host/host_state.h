@@ -19,6 +19,14 @@ void host_on_drain(void *host, uint32_t timeout_ms, struct service_drained *ret)
 /* As service_options.reload. */
 int host_on_reload(void *host, char result[SERVICE_RESULT], struct rs_err *e);
 
+/* host_renew.c */
+/* Returns what the files of a configuration are now. */
+void host_stamps(const struct rs_config *cfg, struct rs_stamp ret[HOST_STAMPS]);
+/* A configuration was taken over, whose files were read after these stamps were taken. */
+void host_renewal_take(struct host *h, const struct rs_config *cfg, const struct rs_stamp stamps[HOST_STAMPS]);
+/* Looks, now and then, whether files have changed, and takes them over. */
+void host_renewal_tick(struct host *h);
+
 /* host_events.c */
 /* Every line of level info and above becomes an event from now on. */
 void host_events_start(struct host *h);

@@ -6,9 +6,8 @@
 #include "common/tls_own.h"
 
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
-
-enum { SOON_DAYS = 30 };
 
 /* Returns whether a numeric address belongs to this machine. */
 static bool is_own(const struct addrinfo *ai)
@@ -93,7 +92,7 @@ void check_certificate(struct check *c, enum rs_tls_side side, SSL_CTX *ctx)
 
 	if (!date[0])
 		return; /* there is none */
-	if (days < SOON_DAYS) {
+	if (time(NULL) >= tls_own_validity(ctx).renew_s) {
 		rs_fail(&e, RS_ECONFIG, "the certificate in %s expires in %d day%s, on %s", cfg->security.certificate,
 			days, days == 1 ? "" : "s", date);
 		check_add(c, CHECK_WARNING, "security", -1, "certificate", &e);

@@ -43,6 +43,8 @@ static const char *const action_slots = "add reducers, or raise sharding.window 
 static const char *const action_sending =
     "the link of the reducer or of a rank is full: add reducers, or use a faster network";
 static const char *const action_window = "raise sharding.window: a long link needs more chunks in flight";
+static const char *const action_certificate =
+    "put the renewed certificate and key in the place of the old ones; they are read within seconds (deploy/renew.md)";
 static const char *const action_memory = "raise server.memory, or add a reducer: new jobs may be refused";
 
 /* Adds a finding in its place, if there is room or it is worse than the last one. */
@@ -231,6 +233,22 @@ static void look_agent_reducer(const struct place *at, const Reduction__V1__Agen
 	    r->retransmits);
 }
 
+/* A certificate that ends soon. When that is soon the process itself says, by its own
+ * clock. */
+static void look_certificate(const struct place *at, const Reduction__V1__StatusReply *m)
+{
+	int64_t left_s = m->certificate_unix_s - m->unix_ms / 1000;
+
+	if (!m->certificate_unix_s || m->unix_ms / 1000 < m->certificate_renew_unix_s)
+		return;
+	if (left_s <= 0)
+		add(at, "certificate-ended", 900, action_certificate, "the certificate has expired",
+		    "since %.1f days: new connections fail", (double)-left_s / 86400);
+	else
+		add(at, "certificate-ends", left_s < CERTIFICATE_LATE_S ? 600 : 50, action_certificate,
+		    "the certificate expires soon", "in %.1f days", (double)left_s / 86400);
+}
+
 void doctor_look(struct findings *all, const Reduction__V1__StatusReply *m, const char *name)
 {
 	struct place at = {.all = all, .name = name, .job = ""};
@@ -248,6 +266,7 @@ void doctor_look(struct findings *all, const Reduction__V1__StatusReply *m, cons
 	if (m->memory_max_bytes && m->memory_bytes > m->memory_max_bytes / 10 * 9)
 		add(&at, "memory", 100, action_memory, "the memory for jobs is nearly used", "%.1f %% of server.memory",
 		    100.0 * (double)m->memory_bytes / (double)m->memory_max_bytes);
+	look_certificate(&at, m);
 	for (size_t i = 0; i < m->n_jobs; i++)
 		look_job(at, m->jobs[i]);
 	for (size_t i = 0; m->agent && i < m->agent->n_jobs; i++) {

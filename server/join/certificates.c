@@ -28,6 +28,18 @@ int certificates_load(struct certificates *ret, const struct rs_config *cfg, str
 	return rc;
 }
 
+int certificates_renew(struct certificates *c, const struct rs_config *cfg, struct rs_err *e)
+{
+	SSL_CTX *fresh;
+	int rc = rs_config_tls_context(&fresh, RS_TLS_REDUCER, cfg, e);
+
+	if (rc)
+		return rc;
+	SSL_CTX_free(c->ctx);
+	c->ctx = fresh;
+	return RS_OK;
+}
+
 void certificates_close(struct certificates *c)
 {
 	SSL_CTX_free(c->ctx);

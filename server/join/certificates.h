@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The reducer's TLS certificate (security.tls), and the rules that say which worker
- * certificate may join which job (access). Both are read at the start and on SIGHUP. One
- * thread. */
+ * certificate may join which job (access). Both are read at the start and on SIGHUP, and the
+ * certificate when its files change. One thread. */
 #ifndef RS_SERVER_JOIN_CERTIFICATES_H
 #define RS_SERVER_JOIN_CERTIFICATES_H
 
@@ -24,6 +24,10 @@ struct certificates {
  * tls_reducer. *ret is set only on success. */
 int certificates_load(struct certificates *ret, const struct rs_config *cfg, struct rs_err *e);
 void certificates_close(struct certificates *c);
+
+/* Replaces the certificate alone by that of the files, which may be others now. Errors:
+ * those of tls_reducer; then nothing changes. */
+int certificates_renew(struct certificates *c, const struct rs_config *cfg, struct rs_err *e);
 
 /* Logs the certificate and its expiry date; nothing if TLS is off. */
 void certificates_log(const struct certificates *c, const struct rs_log *log, const char *event);

@@ -4,7 +4,6 @@
  * report: the status lacks the counts of that lane. */
 #include "server/run/server_control.h"
 
-#include "common/tls_own.h"
 #include "common/version.h"
 #include "server/run/server_lifecycle.h"
 #include "server/run/server_trace.h"
@@ -38,7 +37,6 @@ static void server_control_fill_server(struct server *s, struct status_reply *to
 		listener_name(s->listening[0].fd, address, sizeof address);
 	to->m.address = status_reply_text(to, address);
 	to->m.cpu = (char *)s->kernels->name;
-	to->m.certificate_unix_s = tls_own_expiry(s->admission.certificates.ctx);
 	for (unsigned i = 0; i < STATUS_REFUSALS; i++)
 		to->m.refusals[i]->count = s->refused[i];
 	to->m.connections = s->sessions;
@@ -99,6 +97,7 @@ static const struct host_daemon reducer = {
     .turned = server_control_on_turned,
     .drain = server_on_drain,
     .reload = server_on_reload,
+    .renew = server_on_renew,
     .collect = server_control_on_collect,
     .complete = server_control_on_complete,
     .status_free = server_control_on_status_free,

@@ -13,6 +13,8 @@ void server_on_drain(void *ctx, uint64_t deadline_ms);
 void server_on_tick(void *ctx);
 /* As host_daemon.reload: takes over certificates, access rules and limits. */
 int server_on_reload(void *ctx, struct rs_config *fresh, struct rs_err *e);
+/* As host_daemon.renew: new connections get the certificates that the files have now. */
+int server_on_renew(void *ctx, const struct rs_config *cfg, struct rs_err *e);
 /* Closes every handle, so that the loop ends. */
 void server_stop(struct server *s);
 

@@ -72,7 +72,27 @@ void server_on_tick(void *ctx)
 		server_check_drain(s);
 }
 
-/* Loads the certificates for new connections. Only a restart can switch TLS on or off. */
+/* New connections get the certificates that were loaded; the context before is freed. */
+static void server_use_certificates(struct server *s)
+{
+	tcp_handshakes_set_tls(s->handshakes, s->admission.certificates.ctx);
+	certificates_log(&s->admission.certificates, s->log, "tls");
+}
+
+int server_on_renew(void *ctx, const struct rs_config *cfg, struct rs_err *e)
+{
+	struct server *s = ctx;
+	int rc;
+
+	if (cfg->security.tls == TLS_OFF || cfg->security.tls != s->cfg->security.tls)
+		return RS_OK;
+	rc = certificates_renew(&s->admission.certificates, cfg, e);
+	if (!rc)
+		server_use_certificates(s);
+	return rc;
+}
+
+/* Only a restart can switch TLS on or off. */
 static int server_reload_certificates(struct server *s, const struct rs_config *fresh, struct rs_err *e)
 {
 	int rc;
@@ -80,11 +100,9 @@ static int server_reload_certificates(struct server *s, const struct rs_config *
 	if (fresh->security.tls != s->cfg->security.tls)
 		return RS_OK;
 	rc = admission_reload(&s->admission, fresh, e);
-	if (rc)
-		return rc;
-	tcp_handshakes_set_tls(s->handshakes, s->admission.certificates.ctx); /* the one before is freed */
-	certificates_log(&s->admission.certificates, s->log, "tls");
-	return RS_OK;
+	if (!rc)
+		server_use_certificates(s);
+	return rc;
 }
 
 int server_on_reload(void *ctx, struct rs_config *fresh, struct rs_err *e)

@@ -40,6 +40,10 @@ class Folder:
 
     def expired(self, name):
         """Makes a certificate like those of make-certs.sh that has expired."""
+        self.valid(name, "20200101000000Z", "20210101000000Z")
+
+    def valid(self, name, start, end):
+        """Makes a certificate like those of make-certs.sh that is valid between two times."""
         (self.path / "index.txt").write_text("")
         (self.path / "serial").write_text("0100")
         config = self.path / "ca.cnf"
@@ -53,8 +57,8 @@ class Folder:
             ["genpkey", "-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:P-256", "-out", key],
             ["req", "-new", "-key", key, "-subj", f"/CN={name}", "-out", request],
             ["ca", "-batch", "-notext", "-config", config, "-cert", self.file("ca.pem"), "-keyfile",
-             self.file("ca.key"), "-in", request, "-extensions", "v", "-startdate", "20200101000000Z", "-enddate",
-             "20210101000000Z", "-out", self.file(f"{name}.pem")],
+             self.file("ca.key"), "-in", request, "-extensions", "v", "-startdate", start, "-enddate", end, "-out",
+             self.file(f"{name}.pem")],
         ):  # fmt: skip
             subprocess.run(["openssl", *argv], check=True, capture_output=True)
         pathlib.Path(key).chmod(0o600)

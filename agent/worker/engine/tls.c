@@ -1,31 +1,39 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "agent/worker/engine/tls.h"
 
+#include "common/tls_own.h"
 #include "config/tls_texts.h"
 
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
+#include <time.h>
 
-static void engine_tls_stat_files(const struct rs_config *cfg, struct engine_tls_file ret[ENGINE_TLS_FILES])
+static void engine_tls_stat_files(const struct rs_config *cfg, struct rs_stamp ret[ENGINE_TLS_FILES])
 {
 	const char *const names[ENGINE_TLS_FILES] = {cfg->security.certificate, cfg->security.key,
 						     cfg->security.authority};
 
-	memset(ret, 0, ENGINE_TLS_FILES * sizeof *ret);
-	for (unsigned i = 0; i < ENGINE_TLS_FILES; i++) {
-		struct stat st;
+	for (unsigned i = 0; i < ENGINE_TLS_FILES; i++)
+		ret[i] = rs_stamp(names[i]);
+}
 
-		if (names[i][0] && stat(names[i], &st) == 0)
-			ret[i] = (struct engine_tls_file){.inode = st.st_ino,
-							  .bytes = (uint64_t)st.st_size,
-							  .changed_ns = (uint64_t)st.st_ctim.tv_sec * 1000000000 +
-									(uint64_t)st.st_ctim.tv_nsec};
-	}
+/* Warns of an own certificate that ends soon. */
+static void engine_tls_tell_validity(const struct engine_tls *t)
+{
+	struct tls_validity v = tls_own_validity(t->ctx);
+	char names[TLS_NAMES_MAX], date[TLS_EXPIRY_TEXT];
+
+	if (!v.expires_s || time(NULL) < v.renew_s)
+		return;
+	tls_own_certificate(t->ctx, names, date);
+	rs_log(t->log, RS_LOG_WARN, "certificate-ends", rs_kv_s("certificate", names),
+	       rs_kv_i("days", tls_own_days(t->ctx, date)), rs_kv_s("file", t->cfg->security.certificate));
 }
 
 int engine_tls_init(struct engine_tls *t, const struct rs_config *cfg, const struct rs_log *log, struct rs_err *e)
 {
+	int rc;
+
 	*t = (struct engine_tls){.cfg = cfg, .log = log, .limit = {.event = "tls-failed", .per_s = ENGINE_TLS_LINES}};
 	if (cfg->security.tls == TLS_OFF)
 		return RS_OK;
@@ -35,7 +43,10 @@ int engine_tls_init(struct engine_tls *t, const struct rs_config *cfg, const str
 	for (unsigned i = 0; i < cfg->reducers_n; i++)
 		rs_config_tls_name(&cfg->reducers[i], t->peers[i].name);
 	engine_tls_stat_files(cfg, t->files);
-	return rs_config_tls_context(&t->ctx, RS_TLS_WORKER, cfg, e);
+	rc = rs_config_tls_context(&t->ctx, RS_TLS_WORKER, cfg, e);
+	if (!rc)
+		engine_tls_tell_validity(t);
+	return rc;
 }
 
 static void engine_tls_forget_sessions(struct engine_tls *t)
@@ -74,7 +85,7 @@ bool engine_tls_release(struct engine_tls *t, unsigned reducer, const void *conn
 
 void engine_tls_refresh(struct engine_tls *t)
 {
-	struct engine_tls_file found[ENGINE_TLS_FILES];
+	struct rs_stamp found[ENGINE_TLS_FILES];
 	struct rs_err e;
 	SSL_CTX *fresh;
 
@@ -91,6 +102,7 @@ void engine_tls_refresh(struct engine_tls *t)
 	}
 	SSL_CTX_free(t->ctx);
 	t->ctx = fresh;
+	engine_tls_tell_validity(t);
 	engine_tls_forget_sessions(t); /* a removed authority must not live on in sessions */
 }
 

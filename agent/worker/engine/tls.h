@@ -6,6 +6,7 @@
 #define RS_AGENT_WORKER_ENGINE_TLS_H
 
 #include "common/log.h"
+#include "common/stamp.h"
 #include "common/tls.h"
 #include "config/config.h"
 
@@ -20,11 +21,6 @@ struct engine_tls_peer {
 	const void *leader;     /* the connection that will get a session while the others wait; NULL: none */
 };
 
-/* Identifies the contents of a file. */
-struct engine_tls_file {
-	uint64_t inode, bytes, changed_ns;
-};
-
 enum { ENGINE_TLS_FILES = 3 };
 
 /* The TLS state of an engine. Invariant: if ctx is not NULL, `peers` is not NULL
@@ -32,13 +28,14 @@ enum { ENGINE_TLS_FILES = 3 };
 struct engine_tls {
 	const struct rs_config *cfg;
 	const struct rs_log *log;
-	SSL_CTX *ctx;                                   /* NULL: security.tls is off */
-	struct engine_tls_file files[ENGINE_TLS_FILES]; /* as last read */
-	struct engine_tls_peer *peers;                  /* [cfg->reducers_n]; NULL: off */
+	SSL_CTX *ctx;                            /* NULL: security.tls is off */
+	struct rs_stamp files[ENGINE_TLS_FILES]; /* as last read */
+	struct engine_tls_peer *peers;           /* [cfg->reducers_n]; NULL: off */
 	struct rs_log_limit limit;
 };
 
-/* Loads the files. cfg and log must stay valid. Errors: those of tls_worker. */
+/* Loads the files, and warns if the own certificate ends soon. cfg and log must stay
+ * valid. Errors: those of tls_worker. */
 int engine_tls_init(struct engine_tls *t, const struct rs_config *cfg, const struct rs_log *log, struct rs_err *e);
 void engine_tls_close(struct engine_tls *t);
 

@@ -76,6 +76,10 @@ static void write_process(struct metrics_out *o, const reply *m)
 	if (m->certificate_unix_s)
 		one(o, METRICS_GAUGE, "reduction_certificate_expiry_timestamp_seconds",
 		    "Time when the certificate expires, in seconds since 1970.", (double)m->certificate_unix_s);
+	if (m->certificate_renew_unix_s)
+		one(o, METRICS_GAUGE, "reduction_certificate_renew_timestamp_seconds",
+		    "Time from which the certificate should be renewed, in seconds since 1970.",
+		    (double)m->certificate_renew_unix_s);
 }
 
 static void write_reducer(struct metrics_out *o, const reply *m)

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "common/tls_own.h"
 #include "tests/unit/fake_certs.h"
 
 #include <check.h>
@@ -8,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 
 static struct certs certs;
 
@@ -122,6 +124,37 @@ START_TEST(test_names)
 }
 END_TEST
 
+/* Days of a certificate's life, and before its end from which it should be renewed. */
+static const struct {
+	long days, renew_hours;
+} lives[] = {{365, 30 * 24}, {91, 30 * 24}, {60, 20 * 24}, {1, 8}};
+
+START_TEST(test_validity)
+{
+	struct cert what = {.name = "life", .issuer = "ca", .cn = "life", .from_s = -60,
+			    .till_s = lives[_i].days * 86400 - 60};
+	struct tls_validity of_ctx, of_pem;
+	struct tls_texts texts;
+	struct tls_files files = {.certificate = certs_file(&certs, "life", ".pem"), .key = "", .authority = ""};
+	struct rs_err e;
+	SSL_CTX *ctx;
+
+	certs_make(&certs, &what);
+	ctx = certs_reducer(&certs, TLS_ON, "life", NULL);
+	of_ctx = tls_own_validity(ctx);
+	ck_assert_int_le(llabs(of_ctx.expires_s - (time(NULL) + what.till_s)), 60);
+	ck_assert_int_eq(of_ctx.expires_s - of_ctx.renew_s, lives[_i].renew_hours * 3600);
+	ck_assert_int_eq(tls_texts_load(&texts, &files, &e), RS_OK);
+	of_pem = tls_pem_validity(texts.certificate);
+	ck_assert_int_eq(of_pem.expires_s, of_ctx.expires_s);
+	ck_assert_int_eq(of_pem.renew_s, of_ctx.renew_s);
+	ck_assert_int_eq(tls_pem_validity("no certificate").expires_s, 0);
+	ck_assert_int_eq(tls_own_validity(NULL).renew_s, 0);
+	tls_texts_free(&texts);
+	SSL_CTX_free(ctx);
+}
+END_TEST
+
 /* A name with a zero byte inside, and more names than fit. */
 START_TEST(test_odd_names)
 {
@@ -162,6 +195,7 @@ int main(void)
 	tcase_add_loop_test(tc, test_load, 0, (int)(sizeof loads / sizeof loads[0]));
 	tcase_add_loop_test(tc, test_names, 0, (int)(sizeof names / sizeof names[0]));
 	tcase_add_test(tc, test_odd_names);
+	tcase_add_loop_test(tc, test_validity, 0, (int)(sizeof lives / sizeof lives[0]));
 	suite_add_tcase(suite, tc);
 	runner = srunner_create(suite);
 	srunner_run_all(runner, CK_NORMAL);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config/tls_texts.h"
+#include "tests/unit/fake_certs.h"
 
 #include <check.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,55 +18,55 @@ static const struct {
     {TLS_MUTUAL, RS_TLS_REDUCER, true, true, true}, {TLS_MUTUAL, RS_TLS_WORKER, true, true, true},
 };
 
-/* Writes `text` to DIR/text. */
-static void make_file(const char *dir, const char *text, char path[RS_PATH_LEN])
+static void expect(const char *got, bool there)
 {
-	int fd;
-
-	snprintf(path, RS_PATH_LEN, "%s/%s", dir, text);
-	fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-	ck_assert_int_ge(fd, 0);
-	ck_assert_int_eq(write(fd, text, strlen(text)), strlen(text));
-	close(fd);
+	ck_assert_int_eq(got != NULL, there);
+	if (got)
+		ck_assert_ptr_nonnull(strstr(got, "-----BEGIN "));
 }
 
-static void expect(const char *got, bool there, const char *want)
+static void name_files(struct rs_config *cfg, const struct certs *certs, const char *own, const char *key)
 {
-	if (there)
-		ck_assert_str_eq(got, want);
-	else
-		ck_assert_ptr_null(got);
-}
-
-static void remove_files(const struct rs_config *cfg, const char *dir)
-{
-	unlink(cfg->security.certificate);
-	unlink(cfg->security.key);
-	unlink(cfg->security.authority);
-	ck_assert_int_eq(rmdir(dir), 0);
+	snprintf(cfg->security.certificate, sizeof cfg->security.certificate, "%s", certs_file(certs, own, ".pem"));
+	snprintf(cfg->security.key, sizeof cfg->security.key, "%s", certs_file(certs, key, ".key"));
+	snprintf(cfg->security.authority, sizeof cfg->security.authority, "%s", certs_file(certs, "ca", ".pem"));
 }
 
 START_TEST(each_side_reads_only_the_files_it_needs)
 {
-	char dir[] = "/tmp/reduction-test-XXXXXX";
+	const struct cert ca = {.name = "ca", .cn = "ca"}, own = {.name = "r0", .issuer = "ca", .cn = "r0"},
+			  other = {.name = "r1", .issuer = "ca", .cn = "r1"};
+	bool pair = rows[_i].certificate && rows[_i].key;
 	static struct rs_config cfg;
+	struct certs certs;
 	struct tls_texts t;
 	struct rs_err e = {0};
 	int rc;
 
-	ck_assert_ptr_nonnull(mkdtemp(dir));
+	certs_init(&certs);
+	certs_make(&certs, &ca);
+	certs_make(&certs, &own);
+	certs_make(&certs, &other);
 	cfg.security.tls = rows[_i].mode;
-	make_file(dir, "certificate", cfg.security.certificate);
-	make_file(dir, "key", cfg.security.key);
-	make_file(dir, "authority", cfg.security.authority);
+	name_files(&cfg, &certs, "r0", "r0");
 	rc = rs_config_tls_texts(&t, rows[_i].side, &cfg, &e);
 	ck_assert_msg(rc == RS_OK, "%s", e.msg);
-	expect(t.certificate, rows[_i].certificate, "certificate");
-	expect(t.key, rows[_i].key, "key");
-	expect(t.authority, rows[_i].authority, "authority");
+	expect(t.certificate, rows[_i].certificate);
+	expect(t.key, rows[_i].key);
+	expect(t.authority, rows[_i].authority);
 	tls_texts_free(&t);
 
+	/* a pair that is only half replaced */
+	name_files(&cfg, &certs, "r0", "r1");
+	rc = rs_config_tls_texts(&t, rows[_i].side, &cfg, &e);
+	ck_assert_int_eq(rc, pair ? RS_ECONFIG : RS_OK);
+	if (rc)
+		ck_assert_msg(strstr(e.msg, "does not belong to the certificate"), "%s", e.msg);
+	else
+		tls_texts_free(&t);
+
 	/* files that are not read may be missing */
+	name_files(&cfg, &certs, "r0", "r0");
 	unlink(cfg.security.authority);
 	rc = rs_config_tls_texts(&t, rows[_i].side, &cfg, &e);
 	ck_assert_int_eq(rc, rows[_i].authority ? RS_ECONFIG : RS_OK);
@@ -74,7 +74,7 @@ START_TEST(each_side_reads_only_the_files_it_needs)
 		ck_assert_msg(strstr(e.msg, "security.authority"), "%s", e.msg);
 	else
 		tls_texts_free(&t);
-	remove_files(&cfg, dir);
+	certs_close(&certs);
 }
 END_TEST
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* run: tsan */
 /* The host of a daemon whose callbacks only note what they were told: signals, the drain,
- * reloads and the log. The ports and what comes through them are tested with real
+ * reloads, renewals and the log. The ports and what comes through them are tested with real
  * daemons. */
 #include "common/descriptors.h"
-#include "common/host/host.h"
+#include "common/host/host_state.h"
 #include "common/loop_uv.h"
 
 #include <check.h>
@@ -22,9 +22,9 @@ struct world {
 	struct rs_config cfg, reloaded;
 	struct host host;
 	char file[64];
-	unsigned drains, reloads;
+	unsigned drains, reloads, renewals;
 	uint64_t deadline_ms;
-	bool reload_fails;
+	bool reload_fails, renew_fails;
 	char lines[4096]; /* what was logged */
 };
 
@@ -60,6 +60,15 @@ static int on_reload(void *ctx, struct rs_config *fresh, struct rs_err *e)
 	rs_config_close(&w->reloaded);
 	w->reloaded = *fresh;
 	return RS_OK;
+}
+
+static int on_renew(void *ctx, const struct rs_config *cfg, struct rs_err *e)
+{
+	struct world *w = ctx;
+
+	(void)cfg;
+	w->renewals++;
+	return w->renew_fails ? rs_fail(e, RS_ECONFIG, "no pair") : RS_OK;
 }
 
 static void *on_collect(void *ctx, unsigned *ret_due)
@@ -105,6 +114,7 @@ static const struct host_daemon testing = {
     .turned = on_turned,
     .drain = on_drain,
     .reload = on_reload,
+    .renew = on_renew,
     .collect = on_collect,
     .complete = on_complete,
     .status_free = on_status_free,
@@ -254,6 +264,54 @@ START_TEST(sighup_reloads)
 }
 END_TEST
 
+/* The next look at the files is due. */
+static void look(void)
+{
+	w.host.renewal.looked_ms = uv_now(&w.loop) - HOST_LOOK_MS;
+	w.lines[0] = '\0';
+	host_renewal_tick(&w.host);
+}
+
+START_TEST(changed_files_are_read_again)
+{
+	static const char refused[] = "1 renew result=kept the old files reason=no pair\n";
+	static const char renewed[] = "2 renew result=certificate, key, authority and tokens read again\n";
+	char result[SERVICE_RESULT], other[sizeof w.file + 4];
+	struct rs_err e;
+
+	look();
+	ck_assert_uint_eq(w.renewals, 0);
+	/* a reload that names them has read them */
+	write_file(&w, "security: {key: /nowhere/key}\n");
+	ck_assert_int_eq(host_reload(&w.host, result, &e), RS_OK);
+	snprintf(w.host.renewal.cfg.security.key, sizeof w.host.renewal.cfg.security.key, "%s", w.file);
+	w.renew_fails = true;
+	look();
+	ck_assert_str_eq(w.lines, refused);
+	look(); /* tried again, and said once */
+	ck_assert_uint_eq(w.renewals, 2);
+	ck_assert_str_eq(w.lines, "");
+	w.renew_fails = false;
+	look();
+	ck_assert_str_eq(w.lines, renewed);
+	look();
+	ck_assert_uint_eq(w.renewals, 3);
+	/* another file of the same size in its place */
+	snprintf(other, sizeof other, "%s.new", w.file);
+	ck_assert_int_eq(rename(w.file, other), 0);
+	write_file(&w, "security: {key: /nowhere/key}\n");
+	unlink(other);
+	look();
+	ck_assert_uint_eq(w.renewals, 4);
+	/* a token is not a matter of TLS */
+	snprintf(w.host.renewal.cfg.security.read_token, sizeof w.host.renewal.cfg.security.read_token, "%s", w.file);
+	look();
+	ck_assert_uint_eq(w.renewals, 4);
+	ck_assert_str_eq(w.lines, "2 renew result=tokens read again\n");
+	host_renewal_tick(&w.host); /* not due */
+}
+END_TEST
+
 /* In a process of its own, also where Check's tests share one. */
 START_TEST(a_second_signal_ends_at_once)
 {
@@ -289,6 +347,7 @@ int main(void)
 	tcase_add_loop_test(t, a_reload_says_what_needs_a_restart, 0, sizeof reloads / sizeof reloads[0]);
 	tcase_add_test(t, what_a_reload_changes);
 	tcase_add_test(t, sighup_reloads);
+	tcase_add_test(t, changed_files_are_read_again);
 	tcase_add_test(t, a_second_signal_ends_at_once);
 	suite_add_tcase(s, t);
 	r = srunner_create(s);

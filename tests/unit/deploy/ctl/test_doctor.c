@@ -114,6 +114,19 @@ static void slow_link(struct sick *s)
 	s->sending.sum_us = 9000000;
 }
 
+static void certificate(struct sick *s)
+{
+	s->m.unix_ms = 1000000000000;
+	s->m.certificate_unix_s = 1000000000 + 20 * 86400;
+	s->m.certificate_renew_unix_s = s->m.certificate_unix_s - 30 * 86400;
+}
+
+static void certificate_ended(struct sick *s)
+{
+	certificate(s);
+	s->m.certificate_unix_s = 1000000000 - 12 * 3600;
+}
+
 static void memory(struct sick *s)
 {
 	s->m.memory_bytes = 950;
@@ -212,6 +225,8 @@ static const struct {
     {lossy, "retransmissions", "the network to rank 0", "5000 of about 1000000"},
     {slow_link, "sending-slow", "results take long", "9.0 ms on average"},
     {memory, "memory", "nearly used", "95.0 %"},
+    {certificate, "certificate-ends", "expires soon", "in 20.0 days"},
+    {certificate_ended, "certificate-ended", "has expired", "since 0.5 days"},
     {gathering, "ranks-not-there", "ranks of the job are missing", "3 of 4 ranks"},
     {lose, "reducer-lost", "reducer r1 is lost", "connection refused"},
     {long_link, "window-at-limit", "the window to reducer r0", "36 chunks"},
