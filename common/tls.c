@@ -210,8 +210,8 @@ static int check_key(EVP_PKEY *key, const char *file, const X509 *cert, const ch
 		rc = rs_fail(e, RS_ECONFIG, "security.key %s holds no private key in PEM form without a passphrase",
 			     file);
 	else if (cert && X509_check_private_key(cert, key) != 1)
-		rc = rs_fail(e, RS_ECONFIG, "the key in %s does not belong to the certificate in %s", file,
-			     certificate);
+		rc =
+		    rs_fail(e, RS_ECONFIG, "the key in %s does not belong to the certificate in %s", file, certificate);
 	ERR_clear_error();
 	return rc;
 }

@@ -237,8 +237,7 @@ const struct schema_key schema_keys[] = {
  "agents do too, and `access` says which jobs they may join. Workers, agents and reducers need the same value"},
 {"security", "certificate", SCHEMA_PATH, AT(security, certificate), .min = 0, .max = RS_PATH_LEN - 1, .def = "",
  .help = "PEM file with the own certificate, then those between it and the authority; for reducers with `tls`, and "
- "for workers and agents with `tls: mutual`. On SIGHUP a reducer reads it again, as well as `key`, `authority` and "
- "`access`"},
+ "for workers and agents with `tls: mutual`. Read again when it changes, as well as `key`, `authority` and tokens"},
 {"security", "key", SCHEMA_PATH, AT(security, key), .min = 0, .max = RS_PATH_LEN - 1, .def = "",
  .help = "PEM file with the key of `certificate`, without a passphrase; it must not be readable by everybody"},
 {"security", "authority", SCHEMA_PATH, AT(security, authority), .min = 0, .max = RS_PATH_LEN - 1, .def = "",

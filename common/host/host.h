@@ -124,11 +124,11 @@ enum { HOST_LOOK_MS = 10000 }; /* between two looks whether they have changed */
 struct host_renewal {
 	struct rs_config cfg; /* the scalars of the configuration in use */
 	struct rs_stamp stamps[HOST_STAMPS];
-	uint64_t looked_ms;                        /* the last look */
+	uint64_t looked_ms;                            /* the last look */
 	char refused[sizeof((struct rs_err *)0)->msg]; /* why they could not be used; "": they could */
-	struct tls_validity validity;              /* of the own certificate */
-	char names[TLS_NAMES_MAX];                 /* of that certificate */
-	int64_t told_s;                            /* when a line warned of its end; 0: never */
+	struct tls_validity validity;                  /* of the own certificate */
+	char names[TLS_NAMES_MAX];                     /* of that certificate */
+	int64_t told_s;                                /* when a line warned of its end; 0: never */
 };
 
 /* The host. Invariants: `control` exists if a port was opened. While `collecting`,

@@ -15,10 +15,8 @@ enum { DAY_S = 86400 };
 void host_stamps(const struct rs_config *cfg, struct rs_stamp ret[HOST_STAMPS])
 {
 	const char *const files[HOST_STAMPS] = {
-	    [HOST_STAMP_CERTIFICATE] = cfg->security.certificate,
-	    [HOST_STAMP_KEY] = cfg->security.key,
-	    [HOST_STAMP_AUTHORITY] = cfg->security.authority,
-	    [HOST_STAMP_READ_TOKEN] = cfg->security.read_token,
+	    [HOST_STAMP_CERTIFICATE] = cfg->security.certificate, [HOST_STAMP_KEY] = cfg->security.key,
+	    [HOST_STAMP_AUTHORITY] = cfg->security.authority,     [HOST_STAMP_READ_TOKEN] = cfg->security.read_token,
 	    [HOST_STAMP_ADMIN_TOKEN] = cfg->security.admin_token,
 	};
 
@@ -63,8 +61,7 @@ static void host_tell_validity(struct host *h)
 		return;
 	r->told_s = now_s;
 	rs_log(h->opt.log, RS_LOG_WARN, "certificate-ends", rs_kv_s("certificate", r->names),
-	       rs_kv_i("days", (r->validity.expires_s - now_s) / DAY_S),
-	       rs_kv_s("file", r->cfg.security.certificate));
+	       rs_kv_i("days", (r->validity.expires_s - now_s) / DAY_S), rs_kv_s("file", r->cfg.security.certificate));
 }
 
 void host_renewal_take(struct host *h, const struct rs_config *cfg, const struct rs_stamp stamps[HOST_STAMPS])
@@ -112,9 +109,9 @@ static void host_try_renew(struct host *h, const struct rs_stamp found[HOST_STAM
 	if (!host_renew(h, tls, &e)) {
 		r->refused[0] = '\0';
 		host_take_validity(h);
-		rs_log(h->opt.log, RS_LOG_INFO, "renew",
-		       rs_kv_s("result", tls ? "certificate, key, authority and tokens read again"
-					     : "tokens read again"));
+		rs_log(
+		    h->opt.log, RS_LOG_INFO, "renew",
+		    rs_kv_s("result", tls ? "certificate, key, authority and tokens read again" : "tokens read again"));
 		return;
 	}
 	if (strcmp(r->refused, e.msg) != 0)

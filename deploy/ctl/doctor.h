@@ -29,7 +29,6 @@ enum {
 	SLOW_PERCENT = 150,          /* of the mean time of the job's other reducers, above which it is */
 	RETURNS_MANY = 3,            /* losses of a reducer in one job after which it is not the process alone */
 	RETURNS_MS = 10 * 60000,     /* since the last return, after which that is over */
-	CERTIFICATE_LATE_S = 3 * 86400, /* before its end, a certificate is an urgent matter */
 	FINDINGS_MAX = 64,
 	PACES_MAX = 256,
 };

@@ -8,7 +8,11 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { SEGMENT_BYTES = 1448 /* of a full TCP segment in an Ethernet frame */ };
+enum {
+	SEGMENT_BYTES = 1448, /* of a full TCP segment in an Ethernet frame */
+	DAY_S = 86400,
+	CERTIFICATE_LATE_S = 3 * DAY_S, /* before its end, a certificate is an urgent matter */
+};
 
 /* The place of a finding. */
 struct place {
@@ -243,10 +247,10 @@ static void look_certificate(const struct place *at, const Reduction__V1__Status
 		return;
 	if (left_s <= 0)
 		add(at, "certificate-ended", 900, action_certificate, "the certificate has expired",
-		    "since %.1f days: new connections fail", (double)-left_s / 86400);
+		    "since %.1f days: new connections fail", (double)-left_s / DAY_S);
 	else
 		add(at, "certificate-ends", left_s < CERTIFICATE_LATE_S ? 600 : 50, action_certificate,
-		    "the certificate expires soon", "in %.1f days", (double)left_s / 86400);
+		    "the certificate expires soon", "in %.1f days", (double)left_s / DAY_S);
 }
 
 void doctor_look(struct findings *all, const Reduction__V1__StatusReply *m, const char *name)

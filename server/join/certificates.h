@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The reducer's TLS certificate (security.tls), and the rules that say which worker
- * certificate may join which job (access). Both are read at the start and on SIGHUP, and the
- * certificate when its files change. One thread. */
+ * certificate may join which job (access). Both are read at the start and on SIGHUP, and
+ * the certificate when its files change. One thread. */
 #ifndef RS_SERVER_JOIN_CERTIFICATES_H
 #define RS_SERVER_JOIN_CERTIFICATES_H
 

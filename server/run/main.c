@@ -65,7 +65,8 @@ static const struct cmdline cmdline = {
 	     "timeouts.drain [30s]. A second signal exits at once.\n"
 	     "Without --config and --listen it finds its place in CLUSTER_SPEC, TF_CONFIG or a heterogeneous\n"
 	     "job of Slurm, if there is one.\n"
-	     "SIGHUP reads certificates, access, tokens, limits and logging.level again.\n",
+	     "SIGHUP reads the configuration again: access, limits, logging.level, names of files. Certificates\n"
+	     "and tokens are read again when their files change.\n",
     .flags = flags,
     .flags_n = sizeof flags / sizeof flags[0],
     .refuses = check_server_start,

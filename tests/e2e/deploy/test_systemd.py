@@ -8,10 +8,14 @@ import re
 import secrets
 import shutil
 import subprocess
+import sys
 import unittest
 
 import harness
 from machine import Machine, why_not
+
+sys.path.insert(0, str(harness.ROOT / "tests" / "fresh"))
+import readme  # noqa: E402
 
 UNITS = harness.ROOT / "deploy" / "systemd"
 TEST_LIB = "/usr/lib/reduction-test"
@@ -22,24 +26,24 @@ CONFIG = {
     "job": {"name": "test"},
     "reducers": [{"id": "a", "address": "127.0.0.1:7600"}, {"id": "b", "address": "127.0.0.1:7610"}],
     "server": {"listen": "0.0.0.0:7600", "lanes": 2, "memory": "256MiB",
-               "secrets_dir": "/run/credentials/reduction-server.service"},
+               "secrets_dir": "/etc/reduction/keys"},
     "agent": {"single_node": "reducers"},
     "security": {
         "tls": "on",
         "authority": "/etc/reduction/ca.pem",
         "certificate": "/etc/reduction/reduction.pem",
-        "key": "/run/credentials/reduction-server.service/reduction.key",
-        "secret": "/run/credentials/reduction-agent.service/reduction.secret",
+        "key": "/etc/reduction/keys/reduction.key",
+        "secret": "/etc/reduction/keys/test.secret",
     },
 }
 CONFIG_B = {
-    "server": {"listen": "127.0.0.1:7610", "lanes": 2, "secrets_dir": "/run/credentials/reduction-server@b.service"},
-    "security": {**CONFIG["security"], "key": "/run/credentials/reduction-server@b.service/reduction.key"},
+    "server": {"listen": "127.0.0.1:7610", "lanes": 2, "secrets_dir": "/etc/reduction/keys"},
+    "security": CONFIG["security"],
 }
 CONFIG_AGENT = {  # of reduction-agent@sidecar
     **{key: CONFIG[key] for key in ("job", "reducers")},
     "agent": {"single_node": "reducers", "shm_bytes": "128MiB"},
-    "security": {**CONFIG["security"], "secret": "/run/credentials/reduction-agent@sidecar.service/reduction.secret"},
+    "security": CONFIG["security"],
 }
 GIB = 1 << 30
 LATE = "10.77.0.1"  # an address that the machine has not yet when the reducer starts
@@ -70,11 +74,12 @@ def units_machine(**options):
     for unit in UNITS.glob("*.service"):
         m.write(f"{units}/{unit.name}", unit.read_text())
     for unit in ("reduction-server", "reduction-server@"):
-        m.write(f"{units}/{unit}.service.d/test.conf", f"[Service]\nWatchdogSec={WATCHDOG_S}\n"
-                   "LoadCredential=test.secret\n")
-    # a network that takes a while
-    m.write(f"{units}/slow-network.service", "[Unit]\nBefore=network-online.target\n[Service]\nType=oneshot\n"
-               "ExecStart=/bin/sleep 1\nRemainAfterExit=yes\n")
+        m.write(f"{units}/{unit}.service.d/test.conf", f"[Service]\nWatchdogSec={WATCHDOG_S}\n")
+    # a network that takes a while; before it the administrator has made the folder of keys
+    m.write(f"{units}/slow-network.service", "[Unit]\nBefore=network-online.target\nAfter=systemd-sysusers.service\n"
+               "[Service]\nType=oneshot\nExecStart=/bin/sleep 1\nRemainAfterExit=yes\n"
+               "ExecStart=install -d -m 2750 -g reduction-keys /etc/reduction/keys\n"
+               "ExecStart=sh -c 'install -m 640 -g reduction-keys /etc/reduction/new/* /etc/reduction/keys'\n")
     for target, source, unit in (
         ("network-online.target", "slow-network.service", "slow-network.service"),
         ("multi-user.target", "reduction-server.service", "reduction-server.service"),
@@ -86,10 +91,8 @@ def units_machine(**options):
     tls = m.folder / "tls"
     subprocess.run([harness.ROOT / "deploy" / "make-certs.sh", tls, "reducer:r,127.0.0.1"], check=True,
                    capture_output=True)
-    secret = secrets.token_hex(32)
-    m.write("/etc/credstore/reduction.secret", secret).chmod(0o600)  # of the agent
-    m.write("/etc/credstore/test.secret", secret).chmod(0o600)  # of the reducers
-    m.write("/etc/credstore/reduction.key", (tls / "r.key").read_text()).chmod(0o600)
+    m.write("/etc/reduction/new/test.secret", secrets.token_hex(32)).chmod(0o600)
+    m.write("/etc/reduction/new/reduction.key", (tls / "r.key").read_text()).chmod(0o600)
     m.write("/etc/reduction/reduction.pem", (tls / "r.pem").read_text())
     m.write("/etc/reduction/ca.pem", (tls / "ca.pem").read_text())
     m.write("/etc/reduction/reduction.yaml", CONFIG)
@@ -296,6 +299,47 @@ class Units(Ranks, unittest.TestCase):
                 self.m.until(unit, "ActiveState", "active")
                 self.assertEqual(self.m.show(unit, "MainPID"), pid)
                 self.assertTrue(self.m.journal("-u", unit, "--grep=info +reload"))
+
+    def copy(self, source, path):
+        with source.open("rb") as file:
+            subprocess.run(self.m.enter("sh", "-c", f"cat >{path}"), stdin=file, check=True)
+
+    def journal_has(self, unit, pattern):
+        """Waits until the journal of a unit has such a line."""
+        self.m.run("timeout", 50 * harness.SCALE, "sh", "-c",
+                   f"until journalctl -u {unit} | grep -q '{pattern}'; do sleep 0.2; done")
+
+    def test_renew(self):
+        """The commands of the page, while a job runs: a new certificate with its key, and a tenant that is new."""
+        page = (harness.ROOT / "deploy" / "renew.md").read_text(encoding="utf-8")
+        first, second, third = readme.the_one(page, "sh", "reduction.pem").splitlines()
+        pids = {unit: self.m.show(unit, "MainPID") for unit in DAEMONS}
+        ranks = self.start_ranks()
+        self.sum(ranks, "before")
+        tls = self.m.folder / "tls"
+        make = [harness.ROOT / "deploy" / "make-certs.sh", tls, "reducer:r,127.0.0.1"]
+        subprocess.run(make, check=True, capture_output=True)
+        for kind in ("pem", "key"):
+            self.copy(tls / f"r.{kind}", f"/tmp/r0.{kind}")
+        self.m.run("sh", "-c", f"cd /tmp && {first} && {second}")
+        for unit, port in zip(DAEMONS, (7600, 7610, None)):
+            self.journal_has(unit, "renew result=.*read again")
+            self.assertEqual(self.m.show(unit, "MainPID"), pids[unit])
+            if not port:
+                continue
+            shown = self.m.run("sh", "-c", f"openssl s_client -connect 127.0.0.1:{port} -alpn reduction/1 </dev/null "
+                               "2>/dev/null | openssl x509").stdout
+            self.assertEqual(shown, (tls / "r.pem").read_text()[:len(shown)])
+        self.assertIn("renew", self.m.run("sh", "-c", third).stdout)
+        self.m.run("sh", "-c", readme.the_one(page, "sh", "bert.secret"))
+        self.m.run("sh", "-c", "sed 's/\"test\"/\"bert\"/; s/test.secret/bert.secret/' /etc/reduction/reduction.yaml "
+                   ">/tmp/bert.yaml")
+        said = self.m.run("reductionctl", "check", "--role", "worker", "--connect", "/tmp/bert.yaml").stdout
+        self.assertEqual(len(re.findall("has the job's secret", said)), 2, said)
+        self.sum(ranks, "after")
+        for p in ranks:
+            self.assertNotIn("reducer-lost", p.err)
+        self.end(ranks)
 
     def test_late_network(self):
         unit = "reduction-server@late"

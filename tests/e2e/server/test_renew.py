@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # run: beside-others
-"""Certificates, keys and tokens that are replaced while a reducer or an agent runs: a link is swapped as Kubernetes does
-it, or a file after the other. Nobody tells the process. Its connections stay."""
+"""Certificates, keys and tokens that are replaced while a reducer runs: a link is swapped as Kubernetes does it, or a
+file after the other. Nobody tells the process. Its connections stay."""
 
 import datetime
 import json

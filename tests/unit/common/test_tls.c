@@ -131,8 +131,8 @@ static const struct {
 
 START_TEST(test_validity)
 {
-	struct cert what = {.name = "life", .issuer = "ca", .cn = "life", .from_s = -60,
-			    .till_s = lives[_i].days * 86400 - 60};
+	struct cert what = {
+	    .name = "life", .issuer = "ca", .cn = "life", .from_s = -60, .till_s = lives[_i].days * 86400 - 60};
 	struct tls_validity of_ctx, of_pem;
 	struct tls_texts texts;
 	struct tls_files files = {.certificate = certs_file(&certs, "life", ".pem"), .key = "", .authority = ""};

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* run: tsan */
 /* The host of a daemon whose callbacks only note what they were told: signals, the drain,
- * reloads, renewals and the log. The ports and what comes through them are tested with real
- * daemons. */
+ * reloads, renewals and the log. The ports and what comes through them are tested with
+ * real daemons. */
 #include "common/descriptors.h"
 #include "common/host/host_state.h"
 #include "common/loop_uv.h"
