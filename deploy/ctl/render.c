@@ -121,7 +121,7 @@ static int render_job(const struct call *call, const struct render_options *opti
 	if (call->value[RENDER_SDK])
 		rc = render_sdk(&r, stdout, e);
 	else if (call->value[RENDER_GCLOUD])
-		render_gcloud(&r, stdout);
+		rc = render_gcloud(&r, stdout, e);
 	else
 		render_yaml(&r, stdout);
 	if (!rc)

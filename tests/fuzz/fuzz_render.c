@@ -28,7 +28,8 @@ static void write_others(const struct render *r)
 	struct rs_err e = {0};
 
 	must(out);
-	render_gcloud(r, out);
+	must(render_gcloud(r, out, &e) == RS_OK || e.code == RS_ECONFIG);
+	e = (struct rs_err){0};
 	render_explain(r, out);
 	must(render_sdk(r, out, &e) == RS_OK || e.code == RS_ECONFIG);
 	fclose(out);
@@ -42,7 +43,8 @@ static void check_job(const struct render *r)
 	struct render same = *r;
 	struct rs_err e = {0};
 
-	must(!r->enabled || (r->workers && r->reducers && r->needed && r->worker_rate && r->reducer_rate && r->image));
+	must(!r->enabled || (r->workers && r->reducers && r->image));
+	must(!r->needed || (r->worker_rate && r->reducer_rate));
 	must(!r->enabled || tree_at(r->pools, 2));
 	write_others(r);
 	if (len > YDOC_BYTES_MAX) { /* the reducers make it longer */

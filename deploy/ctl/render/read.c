@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { FIELD = 128, POOLS_MAX = 4 };
+enum { FIELD = 128 };
 
 static const char default_machine[] = "n1-highcpu-16";
 
@@ -39,7 +39,7 @@ static int fail_found(const struct render *r, const struct ydoc_node *n, const c
 	return ydoc_fail(&r->tree.doc, n, field, e, "found %s, expected %s", found, expected);
 }
 
-/* Reads a whole number from 1 to max. */
+/* Reads a whole number from 1 to max; Kubeflow writes 8.0. */
 static int read_count(const struct render *r, const struct ydoc_node *n, const char *field, unsigned max, unsigned *ret,
 		      struct rs_err *e)
 {
@@ -49,7 +49,7 @@ static int read_count(const struct render *r, const struct ydoc_node *n, const c
 	if (n->kind == YDOC_TEXT && n->text[0] >= '0' && n->text[0] <= '9')
 		v = strtoul(n->text, &end, 10);
 	snprintf(expected, sizeof expected, "a whole number from 1 to %u", max);
-	if (!end || *end || v < 1 || v > max)
+	if (!end || (*end && strcmp(end, ".0") != 0) || v < 1 || v > max)
 		return fail_found(r, n, field, expected, e);
 	*ret = (unsigned)v;
 	return RS_OK;
@@ -63,36 +63,6 @@ static int check_keys(const struct render *r, struct rs_err *e)
 		     key = key->next->next)
 			if (key->kind != YDOC_TEXT)
 				return fail_found(r, key, "a key", "a text", e);
-	return RS_OK;
-}
-
-/* Finds the spec with the worker pools: the root, or below it that of a CustomJob or of a
- * search. */
-static int find_pools(struct render *r, struct rs_err *e)
-{
-	static const char *const wrappers[] = {"jobSpec", "trialJobSpec"};
-	struct ydoc_node *root = r->tree.doc.root, *at = root;
-
-	if (!root || root->kind != YDOC_MAPPING)
-		return rs_fail(e, RS_ECONFIG, "%s: found no mapping, expected a CustomJob with workerPoolSpecs",
-			       r->tree.doc.name);
-	for (size_t i = 0; i < sizeof wrappers / sizeof wrappers[0]; i++) {
-		if (!tree_get(root, wrappers[i]))
-			continue;
-		at = tree_get(root, wrappers[i]);
-		snprintf(r->prefix, sizeof r->prefix, "%s.", wrappers[i]);
-	}
-	r->spec = at;
-	r->pools = tree_get(at, "workerPoolSpecs");
-	if (!r->pools)
-		return ydoc_fail(&r->tree.doc, at, "workerPoolSpecs", e,
-				 "found %s, expected the list of worker pools, with its name as in the REST API",
-				 tree_get(at, "worker_pool_specs") ? "worker_pool_specs" : "nothing");
-	if (r->pools->kind != YDOC_LIST || !r->pools->child)
-		return fail_found(r, r->pools, "workerPoolSpecs", "a list of worker pools", e);
-	if (tree_at(r->pools, POOLS_MAX))
-		return ydoc_fail(&r->tree.doc, tree_at(r->pools, POOLS_MAX), "workerPoolSpecs", e,
-				 "found a pool too many, expected at most %d", POOLS_MAX);
 	return RS_OK;
 }
 
@@ -188,7 +158,7 @@ static int read_section(struct render *r, const struct section *s, struct rs_err
 {
 	bool seen[KEYS] = {false};
 
-	r->enabled = s->node || r->opt.count || r->opt.image;
+	r->enabled = s->node || r->opt.count || r->opt.image || r->google;
 	for (const struct ydoc_node *name = s->node ? s->node->child : NULL; name; name = name->next->next) {
 		char field[FIELD + 32];
 		int key = 0, rc;
@@ -213,27 +183,63 @@ static int read_section(struct render *r, const struct section *s, struct rs_err
 			 "--reduction-server-count and --reduction-server-image");
 }
 
-/* Checks the parts of a pool to which something is added. */
-static int check_pool(const struct render *r, unsigned i, struct rs_err *e)
+/* Returns whether an image is that of Google's reducers, with any tag or digest. */
+static bool is_google(const char *image)
 {
-	static const char *const parts[] = {"machineSpec", "containerSpec", "pythonPackageSpec"};
-	const struct ydoc_node *pool = tree_at(r->pools, i);
-	char field[FIELD];
+	static const char name[] = "/training/reductionserver";
+	const char *at = image ? strstr(image, name) : NULL;
 
-	for (size_t k = 0; pool && k < sizeof parts / sizeof parts[0]; k++) {
-		const struct ydoc_node *part = tree_get(pool, parts[k]), *env = tree_get(part, "env");
+	return at && strchr(":@", at[sizeof name - 1]); /* or the end */
+}
 
-		snprintf(field, sizeof field, "%sworkerPoolSpecs[%u].%s%s", r->prefix, i, parts[k], env ? ".env" : "");
-		if (part && part->kind != YDOC_MAPPING)
-			return fail_found(r, part, field, "a mapping", e);
-		if (env && env->kind != YDOC_LIST)
-			return fail_found(r, env, field, "a list of variables such as {name: A, value: b}", e);
+/* Finds Google's reducers, which must be worker pool 2. */
+static int find_google(struct render *r, struct rs_err *e)
+{
+	unsigned i = 0;
+
+	for (const struct ydoc_node *pool = r->pools->child; pool; pool = pool->next, i++) {
+		const struct ydoc_node *image = tree_get(tree_get(pool, "containerSpec"), "imageUri");
+		char field[FIELD];
+
+		if (!image || image->kind != YDOC_TEXT || !is_google(image->text))
+			continue;
+		snprintf(field, sizeof field, "%sworkerPoolSpecs[%u].containerSpec.imageUri", r->prefix, i);
+		if (i != 2)
+			return ydoc_fail(
+			    &r->tree.doc, image, field, e,
+			    "found Google's reducers, expected them as worker pool 2; before it, {} stands "
+			    "for a pool without replicas");
+		r->google = image;
 	}
 	return RS_OK;
 }
 
-/* Takes what a third pool says that stands in the file already. Without the section in
- * it, it must be empty. */
+/* Google's image takes no command, arguments or package; those that stand there are not
+ * for ours. */
+static int check_google(const struct render *r, const struct ydoc_node *pool, struct rs_err *e)
+{
+	static const char *const keys_of_image[] = {"command", "args"};
+	const struct ydoc_node *container = tree_get(pool, "containerSpec");
+	char field[FIELD];
+
+	for (size_t i = 0; i < sizeof keys_of_image / sizeof keys_of_image[0]; i++) {
+		const struct ydoc_node *n = tree_get(container, keys_of_image[i]);
+
+		snprintf(field, sizeof field, "%sworkerPoolSpecs[2].containerSpec.%s", r->prefix, keys_of_image[i]);
+		if (n && !tree_is_empty(n))
+			return ydoc_fail(&r->tree.doc, n, field, e,
+					 "found a value, expected none: the reducers' image starts without it");
+	}
+	snprintf(field, sizeof field, "%sworkerPoolSpecs[2].containerSpec.imageUri", r->prefix);
+	if (!r->image && !r->opt.image)
+		return ydoc_fail(&r->tree.doc, r->google, field, e,
+				 "found Google's reducers; expected the image that replaces them: "
+				 "--reduction-server-image");
+	return RS_OK;
+}
+
+/* Takes what a third pool says that stands in the file already. It must be that of
+ * Google's reducers, have the section, or be empty. */
 static int take_third_pool(struct render *r, const struct section *s, struct rs_err *e)
 {
 	struct ydoc_node *pool = tree_at(r->pools, 2), *n;
@@ -242,12 +248,14 @@ static int take_third_pool(struct render *r, const struct section *s, struct rs_
 	if (!pool || tree_is_empty(pool))
 		return RS_OK;
 	snprintf(field, sizeof field, "%sworkerPoolSpecs[2]", r->prefix);
-	if (s->pool != 2)
+	if (s->pool != 2 && !r->google)
 		return ydoc_fail(&r->tree.doc, pool, field, e,
 				 "found a pool of its own, expected none or {}: this is the pool of the reducers");
 	if (!r->reducer_type)
 		r->reducer_type = tree_text_of(tree_get(pool, "machineSpec"), "machineType");
-	if (!r->image)
+	if (r->google && check_google(r, pool, e))
+		return e->code;
+	if (!r->image && !r->google)
 		r->image = tree_text_of(tree_get(pool, "containerSpec"), "imageUri");
 	n = tree_get(pool, "replicaCount");
 	snprintf(field, sizeof field, "%sworkerPoolSpecs[2].replicaCount", r->prefix);
@@ -278,9 +286,12 @@ static int read_workers(struct render *r, unsigned i, struct rs_err *e)
 	return RS_OK;
 }
 
-/* Finds the bandwidth of the slowest worker. */
+/* Finds the bandwidth of the slowest worker; it may be unknown if the number of reducers
+ * is known. */
 static int rate_workers(struct render *r, struct rs_err *e)
 {
+	bool unknown = false;
+
 	for (unsigned i = 0; i < 2; i++) {
 		const struct ydoc_node *pool = tree_at(r->pools, i), *machine, *type;
 		char field[FIELD];
@@ -297,13 +308,16 @@ static int rate_workers(struct render *r, struct rs_err *e)
 					 "not found, expected a machine type, or the option --bandwidth");
 		if (!rate && type->kind == YDOC_TEXT)
 			rate = render_machine_rate(r->opt.machines, type->text);
-		if (!rate)
+		if (!rate && !r->opt.count && !r->reducers)
 			return fail_found(r, type, field, "a machine type whose bandwidth is known, or --bandwidth", e);
+		unknown |= !rate;
 		if (!r->worker_rate || rate < r->worker_rate) {
 			r->worker_rate = rate;
 			r->worker_type = type && type->kind == YDOC_TEXT ? type->text : "--bandwidth";
 		}
 	}
+	if (unknown)
+		r->worker_rate = 0;
 	return RS_OK;
 }
 
@@ -327,7 +341,7 @@ static int size_reducers(struct render *r, const struct section *s, struct rs_er
 		r->reducer_rate = render_machine_rate(r->opt.machines, r->reducer_type);
 
 	snprintf(field, sizeof field, "%s.bandwidth", path);
-	if (!r->reducer_rate)
+	if (!r->reducer_rate && !r->reducers)
 		return ydoc_fail(
 		    &r->tree.doc, at, field, e,
 		    "not found, and the bandwidth of machine type \"%.40s\" is not known; expected it here or "
@@ -338,6 +352,8 @@ static int size_reducers(struct render *r, const struct section *s, struct rs_er
 	if (!r->image)
 		return ydoc_fail(&r->tree.doc, at, field, e,
 				 "not found, expected the image with reduction-server, or --reduction-server-image");
+	if (!r->worker_rate || !r->reducer_rate)
+		return RS_OK;
 	r->needed = (unsigned)((r->workers * r->worker_rate + r->reducer_rate - 1) / r->reducer_rate);
 	if (!r->reducers && r->needed > RS_REDUCERS_MAX)
 		return ydoc_fail(&r->tree.doc, at, path, e, "%u reducers would be needed, at most %d are possible",
@@ -392,7 +408,7 @@ static void add_variables(struct render *r)
 	for (unsigned i = 0; i < 3; i++) {
 		struct ydoc_node *pool = tree_at(r->pools, i);
 
-		if (i < 2)
+		if (i < 2 && r->reducer_rate)
 			add_variable(r, pool, "REDUCTION_BANDWIDTH", rate);
 		if (r->secret)
 			add_variable(r, pool, "REDUCTION_SECRET", r->secret);
@@ -440,17 +456,18 @@ static int fill_in(struct render *r, struct rs_err *e)
 	int rc = check_keys(r, e);
 
 	if (!rc)
-		rc = find_pools(r, e);
+		rc = render_find_pools(r, e);
 	if (!rc)
 		rc = find_section(r, &s, e);
 	if (!rc)
+		rc = find_google(r, e);
+	if (!rc)
 		rc = read_section(r, &s, e);
+	if (!rc)
+		rc = render_check_fields(r, e);
 	if (rc || !r->enabled)
 		return rc;
-	for (unsigned i = 0; i < 3 && !rc; i++)
-		rc = check_pool(r, i, e);
-	if (!rc)
-		rc = take_third_pool(r, &s, e);
+	rc = take_third_pool(r, &s, e);
 	for (unsigned i = 0; i < 2 && !rc; i++)
 		rc = read_workers(r, i, e);
 	if (!rc && !r->workers)
@@ -466,23 +483,40 @@ static int fill_in(struct render *r, struct rs_err *e)
 	return r->tree.no_memory ? rs_oom(e, 0, "the job") : RS_OK;
 }
 
+/* Returns whether a text begins like JSON. */
+static bool is_json(const char *text, size_t len)
+{
+	size_t i = 0;
+
+	while (i < len && strchr(" \t\r\n", text[i]))
+		i++;
+	return i < len && (text[i] == '{' || text[i] == '[');
+}
+
 int render_read(struct render *ret, const struct render_options *opt, const char *name, const void *text, size_t len,
 		struct rs_err *e)
 {
-	struct render r = {.opt = *opt};
+	struct render r = {.opt = *opt, .json = is_json(text, len)};
 	int rc = ydoc_parse(&r.tree.doc, name, "YAML", text, len, e);
 
 	if (rc)
 		return rc;
-	rc = fill_in(&r, e);
-	if (rc)
-		ydoc_close(&r.tree.doc);
-	else
-		*ret = r;
-	return rc;
+	r.notes = open_memstream(&r.notes_text, &r.notes_len);
+	rc = r.notes ? fill_in(&r, e) : rs_oom(e, 0, "the job");
+	if (!rc && fflush(r.notes))
+		rc = rs_oom(e, 0, "the job");
+	if (rc) {
+		render_close(&r);
+		return rc;
+	}
+	*ret = r;
+	return RS_OK;
 }
 
 void render_close(struct render *r)
 {
 	ydoc_close(&r->tree.doc);
+	if (r->notes)
+		fclose(r->notes);
+	free(r->notes_text);
 }

@@ -33,16 +33,33 @@ struct render_options {
 	const struct render_machines *machines; /* they come before the table of this program */
 };
 
+/* What a file describes. */
+enum render_form {
+	RENDER_SPEC,     /* a CustomJobSpec */
+	RENDER_JOB,      /* a CustomJob */
+	RENDER_SEARCH,   /* a HyperparameterTuningJob */
+	RENDER_PIPELINE, /* a TrainingPipeline */
+	RENDER_LIST,     /* a list of worker pools */
+	RENDER_KUBEFLOW  /* a compiled Kubeflow pipeline */
+};
+
 /* A job. Invariant: spec and pools are in tree; if enabled, pools has at least three
- * elements, the third of which is the reducers', and all numbers are > 0. Texts belong to
+ * elements, the third of which is the reducers', workers and reducers are > 0, and so are
+ * rates and `needed` unless the file says how many reducers there are. Texts belong to
  * the tree, the options, or are static. */
 struct render {
 	struct tree tree;
-	struct ydoc_node *spec;  /* the CustomJobSpec: the mapping with the worker pools */
+	enum render_form form;
+	bool json;               /* the file is JSON */
+	struct ydoc_node *spec;  /* the mapping with the worker pools; of Kubeflow: the root */
 	struct ydoc_node *pools; /* the worker pools */
-	char prefix[32];         /* of the paths of its fields: "jobSpec." */
-	bool enabled;            /* the job has reducers */
-	bool split;              /* replicas of pool 0 have become pool 1 */
+	char prefix[48];         /* of the paths of its fields: "jobSpec." */
+	FILE *notes;             /* owned: warnings, a line each, to notes_text */
+	char *notes_text;        /* owned */
+	size_t notes_len;
+	bool enabled;                   /* the job has reducers */
+	const struct ydoc_node *google; /* the image of Google's reducers, which is replaced; NULL: none */
+	bool split;                     /* replicas of pool 0 have become pool 1 */
 	unsigned workers, reducers;
 	unsigned needed; /* reducers whose links together are as fast as the workers' */
 	uint64_t worker_rate, reducer_rate;
@@ -59,15 +76,20 @@ int render_read(struct render *ret, const struct render_options *opt, const char
 		struct rs_err *e);
 void render_close(struct render *r);
 
-/* Write the job: as YAML in the form of the input; as a shell command that creates it; as
- * arguments of the Python SDK, which has one machine type for all workers (errors:
- * RS_ECONFIG). */
+/* Parts of render_read. Find the worker pools, and check all fields around them. Errors:
+ * RS_ECONFIG, RS_ENOMEM. */
+int render_find_pools(struct render *r, struct rs_err *e);
+int render_check_fields(const struct render *r, struct rs_err *e);
+
+/* Write the job: as YAML, or as JSON if that is the input, in the form of the input; as a
+ * shell command that creates it; as arguments of the Python SDK. Every field is written,
+ * or is an error, and then nothing is written. Errors: RS_ECONFIG, RS_ENOMEM. */
 void render_yaml(const struct render *r, FILE *out);
-void render_gcloud(const struct render *r, FILE *out);
+int render_gcloud(const struct render *r, FILE *out, struct rs_err *e);
 int render_sdk(const struct render *r, FILE *out, struct rs_err *e);
 
-/* Writes how many reducers the job has and why, what a ring would take, and prices if
- * they are given. */
+/* Writes warnings, how many reducers the job has and why, what a ring would take, and
+ * prices if they are given. */
 void render_explain(const struct render *r, FILE *out);
 
 /* Returns the bandwidth of a machine type in bits a second, according to m (NULL: none),

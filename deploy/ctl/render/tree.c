@@ -1,15 +1,41 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "deploy/ctl/render/tree.h"
 
+#include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
+
+bool tree_is_named(const char *key, const char *name)
+{
+	for (; *name && *key; name++, key++) {
+		bool word = *key == '_' && isupper((unsigned char)*name);
+
+		key += word;
+		if (*key != (word ? tolower((unsigned char)*name) : *name))
+			return false;
+	}
+	return !*name && !*key;
+}
+
+void tree_camel(char *key)
+{
+	char *to = key;
+
+	for (; *key; key++) {
+		bool word = *key == '_' && islower((unsigned char)key[1]);
+
+		key += word;
+		*to++ = word ? (char)toupper((unsigned char)*key) : *key;
+	}
+	*to = '\0';
+}
 
 struct ydoc_node *tree_get(const struct ydoc_node *node, const char *key)
 {
 	if (!node || node->kind != YDOC_MAPPING)
 		return NULL;
 	for (const struct ydoc_node *name = node->child; name; name = name->next->next)
-		if (name->kind == YDOC_TEXT && strcmp(name->text, key) == 0)
+		if (name->kind == YDOC_TEXT && tree_is_named(name->text, key))
 			return name->next->kind == YDOC_TEXT && name->next->nothing ? NULL : name->next;
 	return NULL;
 }
@@ -85,9 +111,24 @@ static struct ydoc_node **find(struct ydoc_node *mapping, const char *key)
 {
 	struct ydoc_node **at = &mapping->child;
 
-	while (*at && ((*at)->kind != YDOC_TEXT || strcmp((*at)->text, key) != 0))
+	while (*at && ((*at)->kind != YDOC_TEXT || !tree_is_named((*at)->text, key)))
 		at = &(*at)->next->next;
 	return at;
+}
+
+/* Returns a key with underscores for one in camel case. */
+static struct ydoc_node *new_key(struct tree *t, const char *key)
+{
+	char name[64];
+	size_t n = 0;
+
+	for (; *key && n + 2 < sizeof name; key++) {
+		if (isupper((unsigned char)*key))
+			name[n++] = '_';
+		name[n++] = (char)tolower((unsigned char)*key);
+	}
+	name[n] = '\0';
+	return tree_text(t, name, false);
 }
 
 void tree_set(struct tree *t, struct ydoc_node *mapping, const char *key, struct ydoc_node *value)
@@ -102,7 +143,7 @@ void tree_set(struct tree *t, struct ydoc_node *mapping, const char *key, struct
 		(*at)->next = value;
 		return;
 	}
-	name = tree_text(t, key, false);
+	name = t->underscores ? new_key(t, key) : tree_text(t, key, false);
 	if (name) {
 		name->next = value;
 		*at = name;
@@ -225,4 +266,67 @@ static void write_block(const struct ydoc_node *n, unsigned indent, FILE *out)
 void tree_write(const struct ydoc_node *n, FILE *out)
 {
 	write_block(n, 0, out);
+}
+
+/* Returns whether a text without quotes is a number, true, false or null in JSON. */
+static bool is_json(const char *text)
+{
+	static const char digits[] = "0123456789";
+	size_t n;
+
+	if (strcmp(text, "true") == 0 || strcmp(text, "false") == 0 || strcmp(text, "null") == 0)
+		return true;
+	text += *text == '-';
+	n = strspn(text, digits);
+	if (!n || (n > 1 && *text == '0'))
+		return false;
+	text += n;
+	if (*text == '.') {
+		n = strspn(++text, digits);
+		if (!n)
+			return false;
+		text += n;
+	}
+	if (*text == 'e' || *text == 'E') {
+		text += 1 + (text[1] == '-' || text[1] == '+');
+		n = strspn(text, digits);
+		if (!n)
+			return false;
+		text += n;
+	}
+	return !*text;
+}
+
+static void write_json(const struct ydoc_node *n, unsigned indent, FILE *out)
+{
+	bool list = n->kind == YDOC_LIST;
+
+	if (n->kind == YDOC_TEXT) {
+		if (n->quoted || !is_json(n->nothing ? "null" : n->text))
+			tree_write_quoted(n->text, out);
+		else
+			fputs(n->nothing ? "null" : n->text, out);
+		return;
+	}
+	if (!n->child) {
+		fputs(list ? "[]" : "{}", out);
+		return;
+	}
+	fputc(list ? '[' : '{', out);
+	for (const struct ydoc_node *c = n->child; c; c = c->next) {
+		fprintf(out, "%s\n%*s", c == n->child ? "" : ",", (int)indent + 2, "");
+		if (!list) {
+			tree_write_quoted(c->text, out);
+			fputs(": ", out);
+			c = c->next;
+		}
+		write_json(c, indent + 2, out);
+	}
+	fprintf(out, "\n%*s%c", (int)indent, "", list ? ']' : '}');
+}
+
+void tree_write_json(const struct ydoc_node *n, FILE *out)
+{
+	write_json(n, 0, out);
+	fputc('\n', out);
 }

@@ -8,11 +8,18 @@
 #include <stdio.h>
 
 /* A document that is changed; it owns its nodes. After no_memory parts of it are missing.
- * NULL stands for a node that could not be made, and is ignored. */
+ * NULL stands for a node that could not be made, and is ignored. A key in camel case
+ * ("machineType") also means the one with underscores ("machine_type"). */
 struct tree {
 	struct ydoc doc;
 	bool no_memory;
+	bool underscores; /* new keys are written with them */
 };
+
+/* Returns whether a key has this name, which is in camel case. */
+bool tree_is_named(const char *key, const char *name);
+/* Turns "machine_type" into "machineType" in place. */
+void tree_camel(char *key);
 
 /* Return the value of a key; NULL if node is no mapping or has no such key, or none but
  * null. */
@@ -34,8 +41,10 @@ struct ydoc_node *tree_at(const struct ydoc_node *list, unsigned i);
 /* Returns whether a mapping has no keys, or the node is null. */
 bool tree_is_empty(const struct ydoc_node *n);
 
-/* Writes a node as YAML. */
+/* Write a node as YAML and as JSON. A text without quotes that JSON does not have gets
+ * some. */
 void tree_write(const struct ydoc_node *n, FILE *out);
+void tree_write_json(const struct ydoc_node *n, FILE *out);
 /* Writes a text in double quotes, with the escapes of JSON. */
 void tree_write_quoted(const char *text, FILE *out);
 

@@ -2,21 +2,18 @@
 # run: beside-others no-tsan
 """reductionctl render: managed jobs with reducers filled in, checked against the schema of the public API."""
 
-import json
 import pathlib
 import subprocess
 import tempfile
 import unittest
 
 import harness
+from vertex import problems, render
 
 try:
     import yaml
 except ImportError:
     yaml = None
-
-SCHEMA = json.loads((harness.ROOT / "tests/e2e/custom_job_spec.json").read_text(encoding="utf-8"))
-TYPES = {"object": dict, "array": list, "string": str, "integer": int, "boolean": bool}
 
 WORKER = """machineSpec: {{machineType: a2-highgpu-8g, acceleratorType: NVIDIA_TESLA_A100, acceleratorCount: 8}}
     replicaCount: {}
@@ -26,31 +23,6 @@ TWO_POOLS = f"""workerPoolSpecs:
   - {WORKER.format(7)}
 """
 ENABLE = "reductionServerConfig: {enable: true, imageUri: REDUCER_IMAGE}\n"
-
-
-def problems(value, schema, path="spec"):
-    """What of a value does not fit the schema, as sentences."""
-    schema = SCHEMA["$defs"][schema["$ref"]] if "$ref" in schema else schema
-    names = [schema["type"]] if isinstance(schema["type"], str) else schema["type"]
-    if not any(isinstance(value, TYPES[n]) and (n == "boolean") == isinstance(value, bool) for n in names):
-        yield f"{path}: {value!r} is no {names}"
-    elif isinstance(value, list):
-        for i, item in enumerate(value):
-            yield from problems(item, schema["items"], f"{path}[{i}]")
-    elif isinstance(value, dict) and "properties" in schema:
-        for name in schema.get("required", []):
-            if name not in value:
-                yield f"{path}: no {name}"
-        for name, item in value.items():
-            if name not in schema["properties"]:
-                yield f"{path}: unknown {name}"
-            else:
-                yield from problems(item, schema["properties"][name], f"{path}.{name}")
-
-
-def render(text, *options):
-    return subprocess.run([harness.binary("reductionctl"), "render", "--vertex", "-", *options], input=text,
-                          capture_output=True, text=True, timeout=60 * harness.SCALE)
 
 
 @unittest.skipIf(yaml is None, "Python's yaml is missing: install the package python3-yaml")
@@ -64,7 +36,7 @@ class Render(unittest.TestCase):
     def spec(self, text, *options):
         found = self.good(text, *options)
         spec = found.get("jobSpec") or found.get("trialJobSpec") or found
-        self.assertEqual(list(problems(spec, SCHEMA)), [])
+        self.assertEqual(list(problems(spec, "CustomJobSpec")), [])
         return spec
 
     def refused(self, text, *sentences, options=(), code=1):
@@ -75,9 +47,9 @@ class Render(unittest.TestCase):
 
     def test_the_schema_refuses_what_the_api_refuses(self):
         raw = yaml.safe_load(TWO_POOLS + ENABLE)
-        self.assertEqual(list(problems(raw, SCHEMA)), ["spec: unknown reductionServerConfig"])
+        self.assertEqual(list(problems(raw, "CustomJobSpec")), ["job: unknown reductionServerConfig"])
         raw = {"workerPoolSpecs": [{"containerSpec": {"args": [1]}}]}
-        self.assertEqual(len(list(problems(raw, SCHEMA))), 2)
+        self.assertEqual(len(list(problems(raw, "CustomJobSpec"))), 1)
 
     def test_rule_of_the_service(self):
         """8 workers of 100 Gbit/s need 25 reducers of 32 Gbit/s, and 5 need 16."""
@@ -177,13 +149,13 @@ class Render(unittest.TestCase):
 
     def test_texts_without_quotes(self):
         """Some of them need quotes in a block: a lone dash of a list in one line, and line breaks."""
-        odd = TWO_POOLS + ENABLE + "labels: {a: [-, -x], b: one\n\n    two}\n"
-        self.assertEqual(self.good(odd)["labels"], {"a": ["-", "-x"], "b": "one\ntwo"})
+        odd = TWO_POOLS + ENABLE + "odd: {a: [-, -x], b: one\n\n    two}\n"
+        self.assertEqual(self.good(odd)["odd"], {"a": ["-", "-x"], "b": "one\ntwo"})
 
     def test_values_keep_their_types(self):
         odd = TWO_POOLS + ENABLE
-        odd += 'labels: {a: "1", b: 1, c: null, d: [], e: "x\\ny\\u00e9", f: [[1, "2"]], "g h": ~}\n'
-        self.assertEqual(self.good(odd)["labels"],
+        odd += 'odd: {a: "1", b: 1, c: null, d: [], e: "x\\ny\\u00e9", f: [[1, "2"]], "g h": ~}\n'
+        self.assertEqual(self.good(odd)["odd"],
                          {"a": "1", "b": 1, "c": None, "d": [], "e": "x\nyé", "f": [[1, "2"]], "g h": None})
 
     def test_gcloud_runs(self):
@@ -200,24 +172,26 @@ class Render(unittest.TestCase):
             spec = yaml.safe_load((tool.parent / "stdin").read_text())
         self.assertEqual(argv, ["ai", "custom-jobs", "create", "--region=r", "--display-name=it's",
                                 "--config=/dev/stdin"])
-        self.assertEqual(list(problems(spec, SCHEMA)), [])
+        self.assertEqual(list(problems(spec, "CustomJobSpec")), [])
         self.assertEqual(spec["workerPoolSpecs"][2]["replicaCount"], 25)
 
     def test_sdk_is_python(self):
         done = render(TWO_POOLS + ENABLE, "--sdk")
         self.assertEqual(eval(f"dict({done.stdout})"), {  # pylint: disable=eval-used
             "machine_type": "a2-highgpu-8g", "accelerator_type": "NVIDIA_TESLA_A100", "accelerator_count": 8,
-            "replica_count": 8, "args": ["--lr", "0.1"], "environment_variables": {"REDUCTION_BANDWIDTH": "32gbit"},
+            "container_uri": "TRAINER_IMAGE", "replica_count": 8, "args": ["--lr", "0.1"],
+            "environment_variables": {"REDUCTION_BANDWIDTH": "32gbit"},
             "reduction_server_replica_count": 25, "reduction_server_machine_type": "n1-highcpu-16",
             "reduction_server_container_uri": "REDUCER_IMAGE"})
         other = TWO_POOLS.replace("a2-highgpu-8g", "a2-highgpu-4g", 1)
-        self.refused(other + ENABLE, "workerPoolSpecs[1].machineSpec: found another machine", options=["--sdk"])
+        self.refused(other + ENABLE, "workerPoolSpecs[1]: found another value than in pool 0", options=["--sdk"])
 
     def test_errors_have_line_and_field(self):
         third = "  - containerSpec: {imageUri: PS}\n"
         for text, sentence in (
-            ("[]", "<stdin>: found no mapping, expected a CustomJob with workerPoolSpecs"),
-            ("worker_pool_specs: []\n", "<stdin>:1:1: workerPoolSpecs: found worker_pool_specs, expected the list"),
+            ("", "<stdin>: found no mapping, expected a CustomJob with workerPoolSpecs"),
+            ("worker_pool_specs: []\n",
+             "<stdin>:1:20: workerPoolSpecs: found an empty list, expected a list of worker pools"),
             (TWO_POOLS, "<stdin>:2:3: reductionServerConfig: not found, expected it in a worker pool"),
             (TWO_POOLS + "reductionServerConfig: {enable: yes}\n",
              '<stdin>:8:33: reductionServerConfig.enable: found "yes", expected true or false'),
@@ -241,7 +215,7 @@ class Render(unittest.TestCase):
             (TWO_POOLS + third + ENABLE,
              "<stdin>:8:5: workerPoolSpecs[2]: found a pool of its own, expected none or {}"),
             (TWO_POOLS.replace('"0.1"]', '"0.1"], env: {A: b}', 1) + ENABLE,
-             "<stdin>:4:72: workerPoolSpecs[0].containerSpec.env: found a mapping, expected a list of variables"),
+             "<stdin>:4:72: workerPoolSpecs[0].containerSpec.env: found a mapping, expected a list"),
             ("workerPoolSpecs: [{machineSpec: {machineType: a2-highgpu-8g}, containerSpec: x}]\n" + ENABLE,
              '<stdin>:1:78: workerPoolSpecs[0].containerSpec: found "x", expected a mapping'),
             (TWO_POOLS + "    reductionServerConfig: {}\n  - machineSpec: []\n",
