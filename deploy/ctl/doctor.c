@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* reductionctl doctor: why is a job slow? One status of each reducer or agent, judged by
- * the rules of doctor_rules.c.
+/* reductionctl doctor: why is a job slow? Several looks at all reducers or agents, judged
+ * by the rules of doctor_rules.c and doctor_watch.c.
  */
 #include "deploy/ctl/doctor.h"
 
@@ -8,30 +8,137 @@
 #include "proto/reduction.pb-c.h"
 
 #include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
 
-enum doctor_option { DOCTOR_JOB = REDUCERS_OPTIONS, DOCTOR_OPTIONS };
+enum {
+	WINDOWS = 5,
+	SECONDS = 10,    /* of all windows */
+	SECONDS_MIN = 5, /* processes count shares of a second */
+	LOOK_MS = 5000,  /* for the answer to a look */
+};
+
+enum doctor_option { DOCTOR_JOB = REDUCERS_OPTIONS, DOCTOR_SECONDS, DOCTOR_OPTIONS };
 
 static const struct option doctor_options[DOCTOR_OPTIONS] = {
     REDUCERS_OPTION_ROWS,
     [DOCTOR_JOB] = {"job", "NAME", "only that job"},
+    [DOCTOR_SECONDS] = {"seconds", "SECONDS", "watch for so long, 5 to 3600 [10]"},
 };
 
-/* The reducers that are asked, and what was found. */
+/* One process that is asked. Invariant: `why` is set if the last look had no answer. */
+struct target {
+	struct rpc_query *query;                    /* only during a look */
+	Reduction__V1__StatusReply *before, *after; /* NULL: no answer */
+	struct rs_err why;
+};
+
+/* The processes that are asked, and what was found. */
 struct visit {
-	struct reducers reducers; /* first, so that a pointer to it is one to the visit */
+	struct reducers reducers;
+	struct target *targets;
+	Reduction__V1__StatusRequest request;
 	struct findings found;
+	struct doctor_watch watch;
+	double seconds;
 	unsigned jobs;
 };
 
-static void take_status(struct reducers *a, unsigned reducer, const ProtobufCMessage *answer)
+static const char *target_name(const struct visit *v, unsigned i)
 {
-	struct visit *v = (struct visit *)a;
-	const Reduction__V1__StatusReply *m = (const Reduction__V1__StatusReply *)answer;
-	char name[RS_NAME_MAX + RS_ADDRESS_MAX + 4];
+	return v->reducers.reducers[i].name[0] ? v->reducers.reducers[i].name : v->reducers.reducers[i].address;
+}
 
-	v->jobs += (unsigned)(m->agent ? m->agent->n_jobs : m->n_jobs);
-	reducers_name(a, reducer, name, sizeof name);
-	doctor_look(&v->found, m, a->reducers[reducer].name[0] ? a->reducers[reducer].name : name);
+static void forget(Reduction__V1__StatusReply **m)
+{
+	if (*m)
+		reduction__v1__status_reply__free_unpacked(*m, NULL);
+	*m = NULL;
+}
+
+static void ask(struct visit *v, struct target *t, unsigned i)
+{
+	forget(&t->before);
+	t->before = t->after;
+	t->after = NULL;
+	if (reducers_send(&v->reducers, i, "/reduction.v1.Control/Status", &v->request.base, LOOK_MS, &t->query,
+			  &t->why))
+		t->query = NULL;
+}
+
+static void take(struct visit *v, struct target *t, unsigned i)
+{
+	ProtobufCMessage *answer = NULL;
+	int got;
+
+	if (!t->query)
+		return;
+	got = reducers_next(&v->reducers, i, t->query, &reduction__v1__status_reply__descriptor, &answer, &t->why);
+	if (got == 1)
+		t->after = (Reduction__V1__StatusReply *)answer;
+	else if (got == 0)
+		rs_fail(&t->why, RS_EPROTO, "%s: the answer is empty", v->reducers.reducers[i].address);
+	v->reducers.rpc->query_free(t->query);
+	t->query = NULL;
+}
+
+/* Asks all processes at the same time. One that has not answered before is asked again
+ * only if `again`: it may take long. */
+static void look(struct visit *v, bool again)
+{
+	v->jobs = 0;
+	for (unsigned i = 0; i < v->reducers.reducers_n; i++)
+		if (again || v->targets[i].after)
+			ask(v, &v->targets[i], i);
+	for (unsigned i = 0; i < v->reducers.reducers_n; i++) {
+		const Reduction__V1__StatusReply *m;
+
+		take(v, &v->targets[i], i);
+		m = v->targets[i].after;
+		if (m)
+			v->jobs += (unsigned)(m->agent ? m->agent->n_jobs : m->n_jobs);
+	}
+}
+
+/* Adds what the window between the last two looks shows, or the only look. */
+static void judge(struct visit *v, bool last)
+{
+	v->found.n = v->found.paces_n = 0;
+	for (unsigned i = 0; i < v->reducers.reducers_n; i++) {
+		const struct target *t = &v->targets[i];
+
+		if (t->after)
+			doctor_look(&v->found, t->before, t->after, target_name(v, i));
+		else if (last)
+			doctor_no_answer(&v->found, target_name(v, i), t->why.msg);
+	}
+	doctor_compare(&v->found);
+	doctor_watch_add(&v->watch, &v->found);
+}
+
+static void wait_window(double seconds)
+{
+	struct timespec ts = {.tv_sec = (time_t)seconds};
+
+	ts.tv_nsec = (long)((seconds - (double)ts.tv_sec) * 1e9);
+	nanosleep(&ts, NULL);
+}
+
+/* Without a job there is nothing to watch. */
+static void watch(struct visit *v)
+{
+	look(v, true);
+	if (v->jobs && isatty(STDERR_FILENO))
+		fprintf(stderr, "reductionctl: watching for %.3g s\n", v->seconds);
+	for (unsigned w = 1; v->jobs && w <= WINDOWS; w++) {
+		wait_window(v->seconds / WINDOWS);
+		look(v, w == WINDOWS);
+		judge(v, w == WINDOWS);
+	}
+	if (!v->watch.windows)
+		judge(v, true);
+	doctor_watch_end(&v->watch, &v->found);
 }
 
 static void print_text(const struct visit *v)
@@ -44,53 +151,80 @@ static void print_text(const struct visit *v)
 	for (unsigned i = 0; i < v->found.n; i++) {
 		const struct finding *f = &v->found.at[i];
 
-		printf("%s%u. %s%s%s%s\n   seen: %s\n   do:   %s\n", i ? "\n" : "", i + 1, f->job[0] ? "job " : "",
-		       f->job, f->job[0] ? ": " : "", f->what, f->evidence, f->action);
+		printf("%s%u. %s%s%s%s\n   seen: %s", i ? "\n" : "", i + 1, f->job[0] ? "job " : "", f->job,
+		       f->job[0] ? ": " : "", f->what, f->evidence);
+		if (!f->is_fact)
+			printf(" (in %u of %u looks, %.3g s each)", f->held, v->watch.windows, v->seconds / WINDOWS);
+		printf("\n   do:   %s\n", f->action);
 	}
+}
+
+static void print_text_field(const char *name, const char *text)
+{
+	printf(",\"%s\":", name);
+	json_string(text, stdout);
 }
 
 static void print_json(const struct visit *v)
 {
-	printf("{\"jobs\":%u,\"findings\":[", v->jobs);
+	printf("{\"jobs\":%u,\"windows\":%u,\"seconds\":%.3g,\"findings\":[", v->jobs, v->watch.windows, v->seconds);
 	for (unsigned i = 0; i < v->found.n; i++) {
 		const struct finding *f = &v->found.at[i];
 
-		printf("%s{\"id\":\"%s\",\"score\":%u,\"job\":", i ? "," : "", f->id, f->score);
-		json_string(f->job, stdout);
-		fputs(",\"what\":", stdout);
-		json_string(f->what, stdout);
-		fputs(",\"evidence\":", stdout);
-		json_string(f->evidence, stdout);
-		fputs(",\"action\":", stdout);
-		json_string(f->action, stdout);
-		putchar('}');
+		printf("%s{\"id\":\"%s\",\"score\":%u", i ? "," : "", f->id, f->score);
+		print_text_field("job", f->job);
+		print_text_field("what", f->what);
+		print_text_field("evidence", f->evidence);
+		print_text_field("action", f->action);
+		print_text_field("process", f->process);
+		if (f->rank)
+			printf(",\"rank\":%u", f->rank - 1);
+		printf(",\"held\":%u}", f->held);
 	}
 	fputs("]}\n", stdout);
 }
 
+static void visit_free(struct visit *v)
+{
+	for (unsigned i = 0; v->targets && i < v->reducers.reducers_n; i++) {
+		forget(&v->targets[i].before);
+		forget(&v->targets[i].after);
+	}
+	free(v->targets);
+	reducers_close(&v->reducers);
+	free(v);
+}
+
 static int run_doctor(const struct call *call, struct rs_err *e)
 {
-	Reduction__V1__StatusRequest request = REDUCTION__V1__STATUS_REQUEST__INIT;
 	struct visit *v = calloc(1, sizeof *v);
-	int rc = v ? reducers_open(&v->reducers, call, false, e) : rs_oom(e, 0, "a visit");
+	int rc = v ? RS_OK : rs_oom(e, sizeof *v, "a visit");
 
+	if (rc)
+		return rc;
+	v->seconds = SECONDS;
+	rc = take_seconds(call->value[DOCTOR_SECONDS], "seconds", SECONDS_MIN, 3600, &v->seconds, e);
+	if (!rc)
+		rc = reducers_open(&v->reducers, call, false, e);
 	if (rc) {
 		free(v);
 		return rc;
 	}
+	reduction__v1__status_request__init(&v->request);
 	if (call->value[DOCTOR_JOB])
-		request.job = (char *)call->value[DOCTOR_JOB];
-	rc = reducers_all(&v->reducers, "/reduction.v1.Control/Status", &request.base,
-			  &reduction__v1__status_reply__descriptor, take_status, e);
-	doctor_compare(&v->found);
-	if (call->value[REDUCERS_JSON])
-		print_json(v);
-	else if (!rc || v->found.n)
-		print_text(v);
-	if (!rc && v->found.n)
-		rc = COMMAND_FOUND;
-	reducers_close(&v->reducers);
-	free(v);
+		v->request.job = (char *)call->value[DOCTOR_JOB];
+	v->targets = calloc(v->reducers.reducers_n, sizeof *v->targets);
+	if (v->targets) {
+		watch(v);
+		if (call->value[REDUCERS_JSON])
+			print_json(v);
+		else
+			print_text(v);
+		rc = v->found.n ? COMMAND_FOUND : RS_OK;
+	} else {
+		rc = rs_oom(e, v->reducers.reducers_n * sizeof *v->targets, "the processes");
+	}
+	visit_free(v);
 	return rc;
 }
 

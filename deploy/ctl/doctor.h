@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What is wrong with the jobs of a status, and what to do. Rules only: no I/O. */
+/* What is wrong with the jobs of a few processes, and what to do. Counters say what has
+ * happened since a job began, so the rules compare two looks at a process: what has
+ * happened in that window. Between two looks something is always late; a verdict is what
+ * holds in most of several windows. Rules only: no I/O, no clock. */
 #ifndef RS_DEPLOY_CTL_DOCTOR_H
 #define RS_DEPLOY_CTL_DOCTOR_H
 
@@ -9,17 +12,17 @@
 #include <stddef.h>
 
 enum {
-	/* A rank is late if the others waited for it in at least a tenth of the last
-	 * second, and three times as long as for the mean of the other ranks. One rank is
-	 * the last with every chunk, also when all are equally fast. */
+	/* A rank is late if the others waited for it in at least a tenth of the time, and
+	 * three times as long as for the mean of the other ranks. One rank is the last
+	 * with every chunk, also when all are equally fast. */
 	LATE_PERMIL = 100,
 	LATE_TIMES = 3,
 	MISSING_MS = 1000, /* or if a chunk has waited for it this long */
 
-	BUSY_PERMIL = 900,      /* of a lane whose core is exhausted */
-	STARVED_PERMIL = 200,   /* of a lane that waits for a core, which others have */
-	RETRANSMITS_PERMIL = 1, /* of the segments, above which the network loses packets */
-	RETRANSMITS_MIN = 20,
+	BUSY_PERMIL = 900,           /* of a lane whose core is exhausted */
+	STARVED_PERMIL = 200,        /* of a lane that waits for a core, which others have */
+	RETRANSMITS_PERMIL = 1,      /* of the segments, above which the network loses packets */
+	RETRANSMITS_MIN = 4,         /* in a window */
 	SMALL_BYTES = 4096,          /* mean contribution below which operations are small */
 	SMALL_PER_S = 2000,          /* contributions a second, below which that does not matter */
 	SLOTS_PERMIL = 950,          /* of the slots in use */
@@ -27,18 +30,27 @@ enum {
 	WINDOW_ROUND_TRIP_US = 2000, /* below it the window is not what limits */
 	SLOW_US = 2000,              /* mean time of a chunk in a reducer below which it is not slow */
 	SLOW_PERCENT = 150,          /* of the mean time of the job's other reducers, above which it is */
+	SLOW_CHUNKS = 8,             /* in a window, below which a mean says nothing */
 	RETURNS_MANY = 3,            /* losses of a reducer in one job after which it is not the process alone */
 	RETURNS_MS = 10 * 60000,     /* since the last return, after which that is over */
+	GATHERING_MS = 3000,         /* in which the ranks of a job meet */
 	FINDINGS_MAX = 64,
 	PACES_MAX = 256,
+	WATCHED_MAX = 256,
 };
 
-/* One thing that is wrong. Findings with a higher score come first. */
+/* One thing that is wrong. Findings with a higher score come first. Those of several
+ * windows are the same if id, job, process and what are equal. */
 struct finding {
-	const char *id; /* for programs: "rank-late" */
-	unsigned score; /* 1 to 1000: about the share of time that it costs, in thousandths */
-	char job[256];  /* "": of the process */
-	char what[256], evidence[256];
+	const char *id;   /* for programs: "rank-late" */
+	unsigned score;   /* 1 to 1000: about the share of time that it costs, in thousandths */
+	bool is_fact;     /* one look suffices; otherwise it must hold in most windows */
+	unsigned rank;    /* 1 + the rank that it is about; 0: none */
+	unsigned held;    /* of a verdict: number of windows in which it was so */
+	char job[256];    /* "": of the process */
+	char process[64]; /* that has shown it */
+	char what[256];   /* names the subject, no measured value */
+	char evidence[256];
 	const char *action;
 };
 
@@ -57,15 +69,37 @@ struct findings {
 	unsigned paces_n;
 };
 
-/* Adds what is wrong according to the status of one reducer or agent; `name` is its
- * name. */
-void doctor_look(struct findings *all, const Reduction__V1__StatusReply *m, const char *name);
+/* The findings of all windows so far. Invariant: of the same finding there is one entry,
+ * the newest; last[i] is the number of its window, from 1 on. */
+struct doctor_watch {
+	struct finding at[WATCHED_MAX];
+	unsigned last[WATCHED_MAX];
+	unsigned n, windows;
+};
 
-/* Adds what shows only when the reducers of a job are compared. To be called after
- * doctor_look for all of them. */
+/* Adds what is wrong with a reducer or an agent according to two looks; `name` is its
+ * name. `before` NULL: there is one look, which shows only facts. */
+void doctor_look(struct findings *all, const Reduction__V1__StatusReply *before,
+		 const Reduction__V1__StatusReply *after, const char *name);
+
+/* Adds what shows only when the reducers of a job are compared. To be called once for
+ * each window, after doctor_look for all of them. */
 void doctor_compare(struct findings *all);
 
-/* True if the rank is late, see LATE_PERMIL. */
+/* Adds a process that has not answered; `why` is the sentence about it. */
+void doctor_no_answer(struct findings *all, const char *name, const char *why);
+
+/* Adds the findings of a window. */
+void doctor_watch_add(struct doctor_watch *w, const struct findings *window);
+
+/* Writes the verdicts: what held in at least three quarters of the windows, and the facts
+ * of the last window. A finding that several processes have shown is there once. */
+void doctor_watch_end(const struct doctor_watch *w, struct findings *ret);
+
+/* True if the rank is late in the last second, see LATE_PERMIL. */
 bool doctor_is_late(const Reduction__V1__JobStatus *job, const Reduction__V1__RankStatus *rank);
+
+/* Adds a finding in its place, if there is room or it is worse than the last one. */
+void findings_put(struct findings *all, const struct finding *f);
 
 #endif

@@ -14,11 +14,20 @@ enum {
 	CERTIFICATE_LATE_S = 3 * DAY_S, /* before its end, a certificate is an urgent matter */
 };
 
-/* The place of a finding. */
+/* The place of findings: a window of a process, and one of its jobs. */
 struct place {
 	struct findings *all;
 	const char *name; /* of the process */
 	const char *job;
+	uint64_t ms; /* length of the window; 0: there is only one look */
+	/* share of it in which a lane of the process waited for a core, in thousandths:
+	 * it did not read, so nobody knows who was late */
+	uint64_t starved;
+};
+
+/* A job at both looks. */
+struct job_pair {
+	const Reduction__V1__JobStatus *a, *b;
 };
 
 static const char *const action_missing =
@@ -51,92 +60,171 @@ static const char *const action_certificate =
     "put the renewed certificate and key in the place of the old ones; they are read within seconds (deploy/renew.md)";
 static const char *const action_memory = "raise server.memory, or add a reducer: new jobs may be refused";
 
-/* Adds a finding in its place, if there is room or it is worse than the last one. */
-static void __attribute__((format(printf, 6, 7))) add(const struct place *at, const char *id, unsigned score,
-						      const char *action, const char *what, const char *evidence, ...)
-{
-	struct findings *all = at->all;
-	struct finding f = {.id = id, .score = score < 1000 ? score : 1000, .action = action};
-	char text[200];
-	unsigned i = all->n;
-	va_list ap;
+static const char *const action_no_answer =
+    "look whether it runs there (systemctl status, its log); if it does, the sentence says what this command lacks";
 
-	va_start(ap, evidence);
-	vsnprintf(text, sizeof text, evidence, ap);
-	va_end(ap);
-	snprintf(f.job, sizeof f.job, "%s", at->job);
-	snprintf(f.what, sizeof f.what, "%s", what);
-	snprintf(f.evidence, sizeof f.evidence, "%.40s: %s", at->name, text);
-	rs_utf8_clean(f.job);
-	rs_utf8_clean(f.what);
-	rs_utf8_clean(f.evidence);
-	while (i > 0 && all->at[i - 1].score < f.score)
+void findings_put(struct findings *all, const struct finding *f)
+{
+	unsigned i = all->n;
+
+	while (i > 0 && all->at[i - 1].score < f->score)
 		i--;
 	if (i == FINDINGS_MAX)
 		return;
 	if (all->n < FINDINGS_MAX)
 		all->n++;
 	memmove(&all->at[i + 1], &all->at[i], (all->n - 1 - i) * sizeof all->at[0]);
-	all->at[i] = f;
+	all->at[i] = *f;
+}
+
+/* What kind of finding it is. */
+struct kind {
+	const char *id;
+	unsigned score;
+	const char *action;
+	bool is_fact;
+	unsigned rank; /* as in struct finding */
+};
+
+static void __attribute__((format(printf, 4, 5)))
+add(const struct place *at, const struct kind *kind, const char *what, const char *evidence, ...)
+{
+	struct finding f = {.id = kind->id,
+			    .score = kind->score < 1000 ? kind->score : 1000,
+			    .is_fact = kind->is_fact,
+			    .rank = kind->rank,
+			    .action = kind->action};
+	char text[200];
+	va_list ap;
+
+	va_start(ap, evidence);
+	vsnprintf(text, sizeof text, evidence, ap);
+	va_end(ap);
+	snprintf(f.job, sizeof f.job, "%s", at->job);
+	snprintf(f.process, sizeof f.process, "%s", at->name);
+	snprintf(f.what, sizeof f.what, "%s", what);
+	if (strncmp(text, at->name, strlen(at->name)) == 0) /* it says so itself */
+		snprintf(f.evidence, sizeof f.evidence, "%s", text);
+	else
+		snprintf(f.evidence, sizeof f.evidence, "%.40s: %s", at->name, text);
+	rs_utf8_clean(f.job);
+	rs_utf8_clean(f.process);
+	rs_utf8_clean(f.what);
+	rs_utf8_clean(f.evidence);
+	findings_put(at->all, &f);
+}
+
+void doctor_no_answer(struct findings *all, const char *name, const char *why)
+{
+	const struct place at = {.all = all, .name = name, .job = ""};
+	char what[200];
+
+	snprintf(what, sizeof what, "%.100s does not answer", name);
+	add(&at, &(struct kind){"no-answer", 990, action_no_answer, true, 0}, what, "%s", why);
+}
+
+/* Returns whether the others waited for a rank in so much of the time that it is late;
+ * `all` is the sum over all n ranks, in thousandths. */
+static bool is_late(uint64_t permil, uint64_t all, size_t n)
+{
+	return permil >= LATE_PERMIL && n > 1 && permil >= LATE_TIMES * (all - permil) / (n - 1);
 }
 
 bool doctor_is_late(const Reduction__V1__JobStatus *job, const Reduction__V1__RankStatus *rank)
 {
-	uint64_t others = 0;
+	uint64_t all = 0;
 
-	if (rank->missing_ms >= MISSING_MS)
-		return true;
 	for (size_t i = 0; i < job->n_ranks; i++)
-		if (job->ranks[i] != rank)
-			others += job->ranks[i]->waited_permil;
-	return rank->waited_permil >= LATE_PERMIL && job->n_ranks > 1 &&
-	       rank->waited_permil >= LATE_TIMES * others / (job->n_ranks - 1);
+		all += job->ranks[i]->waited_permil;
+	return rank->missing_ms >= MISSING_MS || is_late(rank->waited_permil, all, job->n_ranks);
 }
 
-static void look_rank(const struct place *at, const Reduction__V1__JobStatus *job, const Reduction__V1__RankStatus *r)
+/* Returns by how much a counter grew. One that shrank belongs to a new connection. */
+static uint64_t grown(uint64_t a, uint64_t b)
 {
-	uint64_t segments = r->traffic ? r->traffic->bytes_out / SEGMENT_BYTES : 0;
+	return b > a ? b - a : 0;
+}
+
+/* Returns the share of the window in which the others waited for a rank, in
+ * thousandths. */
+static uint64_t waited_permil(const struct place *at, const struct job_pair *job, size_t rank)
+{
+	uint64_t permil = grown(job->a->ranks[rank]->waited_ms, job->b->ranks[rank]->waited_ms) * 1000 / at->ms;
+
+	return permil < 1000 ? permil : 1000;
+}
+
+static void look_rank(const struct place *at, const struct job_pair *job, size_t i, uint64_t waited_all)
+{
+	const Reduction__V1__RankStatus *a = job->a->ranks[i], *r = job->b->ranks[i];
+	uint64_t sent = a->traffic && r->traffic ? grown(a->traffic->bytes_out, r->traffic->bytes_out) : 0;
+	uint64_t waited = waited_permil(at, job, i), segments = sent / SEGMENT_BYTES;
+	uint64_t again = grown(a->retransmits, r->retransmits);
+	unsigned rank = r->rank + 1;
 	char what[200];
 
 	if (r->missing_ms >= MISSING_MS) {
 		snprintf(what, sizeof what, "rank %u (%.100s) has not sent its part", r->rank, r->label);
-		add(at, "rank-missing", 1000, action_missing, what, "a chunk has waited for it for %.1f s",
-		    r->missing_ms / 1e3);
-	} else if (doctor_is_late(job, r)) {
-		snprintf(what, sizeof what, "rank %u (%.100s) is late", r->rank, r->label);
-		add(at, "rank-late", r->waited_permil, action_late, what,
-		    "the others waited for it in %.1f %% of the last second; it is %.1f ms behind with each chunk",
-		    r->waited_permil / 10.0, r->late_ms);
+		add(at, &(struct kind){"rank-missing", 1000, action_missing, false, rank}, what,
+		    "a chunk has waited for it for %.1f s", r->missing_ms / 1e3);
 	}
-	if (r->retransmits < RETRANSMITS_MIN || r->retransmits * 1000 < segments * RETRANSMITS_PERMIL)
+	if (waited >= LATE_PERMIL + at->starved && is_late(waited, waited_all, job->b->n_ranks)) {
+		snprintf(what, sizeof what, "rank %u (%.100s) is late", r->rank, r->label);
+		add(at, &(struct kind){"rank-late", (unsigned)waited, action_late, false, rank}, what,
+		    "the others waited for it in %.1f %% of the time; it is %.1f ms behind with each chunk",
+		    (double)waited / 10, r->late_ms);
+	}
+	if (again < RETRANSMITS_MIN || again * 1000 < segments * RETRANSMITS_PERMIL)
 		return;
 	/* if the rank is late, this is why */
 	snprintf(what, sizeof what, "the network to rank %u (%.100s) loses packets", r->rank, r->label);
-	add(at, "retransmissions", r->waited_permil >= 400 ? r->waited_permil + 1 : 400, action_network, what,
-	    "%" PRIu64 " of about %" PRIu64 " TCP segments were sent again", r->retransmits, segments);
+	add(at,
+	    &(struct kind){"retransmissions", waited >= 400 ? (unsigned)waited + 1 : 400, action_network, false, rank},
+	    what, "%" PRIu64 " of about %" PRIu64 " TCP segments were sent again", again, segments);
 }
 
-/* Returns the mean of a histogram in microseconds; 0: it is empty. */
-static uint64_t mean_us(const Reduction__V1__Histogram *h)
+static void look_ranks(const struct place *at, const struct job_pair *job)
+{
+	uint64_t waited = 0;
+
+	if (job->a->n_ranks != job->b->n_ranks)
+		return;
+	for (size_t i = 0; i < job->b->n_ranks; i++)
+		waited += waited_permil(at, job, i);
+	for (size_t i = 0; i < job->b->n_ranks; i++)
+		look_rank(at, job, i, waited);
+}
+
+static uint64_t count_of(const Reduction__V1__Histogram *h)
 {
 	uint64_t n = 0;
 
 	for (size_t i = 0; h && i < h->n_counts; i++)
 		n += h->counts[i];
-	return n ? h->sum_us / n : 0;
+	return n;
+}
+
+/* Returns the mean of the times that came to a histogram, in microseconds; 0: there were
+ * too few. */
+static uint64_t mean_us(const Reduction__V1__Histogram *a, const Reduction__V1__Histogram *b)
+{
+	uint64_t n = grown(count_of(a), count_of(b));
+
+	return a && b && n >= SLOW_CHUNKS ? grown(a->sum_us, b->sum_us) / n : 0;
 }
 
 /* Keeps the time of a chunk of this job for doctor_compare. */
-static void keep_pace(const struct place *at, const Reduction__V1__JobStatus *job)
+static void keep_pace(const struct place *at, const struct job_pair *job)
 {
 	struct findings *all = at->all;
 	struct pace *p = &all->paces[all->paces_n];
+	uint64_t waiting = mean_us(job->a->waiting, job->b->waiting);
 
-	if (all->paces_n == PACES_MAX || !mean_us(job->waiting))
+	if (all->paces_n == PACES_MAX || !waiting)
 		return;
 	all->paces_n++;
-	p->us = mean_us(job->waiting) + mean_us(job->sending);
-	snprintf(p->job, sizeof p->job, "%s", job->name);
+	p->us = waiting + mean_us(job->a->sending, job->b->sending);
+	snprintf(p->job, sizeof p->job, "%s", job->b->name);
 	snprintf(p->name, sizeof p->name, "%s", at->name);
 }
 
@@ -156,27 +244,33 @@ void doctor_compare(struct findings *all)
 		if (!n || p->us < SLOW_US || p->us * 100 < others / n * SLOW_PERCENT)
 			continue;
 		snprintf(what, sizeof what, "reducer %.100s is slower than the others", p->name);
-		add(&at, "reducer-slow", 400 + (unsigned)(600 - 600 * (others / n) / p->us), action_slow, what,
-		    "a chunk takes %.1f ms there on average, and %.1f ms on the other reducers", (double)p->us / 1e3,
-		    (double)others / (double)n / 1e3);
+		add(&at,
+		    &(struct kind){"reducer-slow", 400 + (unsigned)(600 - 600 * (others / n) / p->us), action_slow,
+				   false, 0},
+		    what, "a chunk takes %.1f ms there on average, and %.1f ms on the other reducers",
+		    (double)p->us / 1e3, (double)others / (double)n / 1e3);
 	}
 }
 
-static void look_traffic(const struct place *at, const Reduction__V1__JobStatus *job)
+static void look_traffic(const struct place *at, const struct job_pair *job)
 {
-	const Reduction__V1__Traffic *t = job->traffic;
-	uint64_t sending = mean_us(job->sending), summing = mean_us(job->summing);
-	uint64_t each = t && t->chunks_per_s ? t->bytes_in_per_s / t->chunks_per_s : 0;
+	const Reduction__V1__Traffic *a = job->a->traffic, *b = job->b->traffic;
+	uint64_t sending = mean_us(job->a->sending, job->b->sending);
+	uint64_t summing = mean_us(job->a->summing, job->b->summing);
+	uint64_t chunks = a && b ? grown(a->chunks, b->chunks) : 0;
+	uint64_t each = chunks ? grown(a->bytes_in, b->bytes_in) / chunks : 0;
 
-	if (each && each < SMALL_BYTES && t->chunks_per_s >= SMALL_PER_S)
-		add(at, "small-operations", 150, action_small, "operations are small",
-		    "%" PRIu64 " contributions a second have %" PRIu64 " bytes on average", t->chunks_per_s, each);
-	if (job->slots && job->slots_used * 1000ULL >= job->slots * (unsigned long long)SLOTS_PERMIL)
-		add(at, "slots-used", 200, action_slots, "all slots of the job are in use", "%u of %u slots",
-		    job->slots_used, job->slots);
+	if (each && each < SMALL_BYTES && chunks * 1000 / at->ms >= SMALL_PER_S)
+		add(at, &(struct kind){"small-operations", 150, action_small, false, 0}, "operations are small",
+		    "%" PRIu64 " contributions a second have %" PRIu64 " bytes on average", chunks * 1000 / at->ms,
+		    each);
+	if (job->b->slots && job->b->slots_used * 1000ULL >= job->b->slots * (unsigned long long)SLOTS_PERMIL)
+		add(at, &(struct kind){"slots-used", 200, action_slots, false, 0}, "all slots of the job are in use",
+		    "%u of %u slots", job->b->slots_used, job->b->slots);
 	if (sending >= SENDING_US && sending >= 4 * summing)
-		add(at, "sending-slow", 300, action_sending, "results take long to reach the ranks",
-		    "a result needs %.1f ms on average, its sum %.1f ms", (double)sending / 1e3, (double)summing / 1e3);
+		add(at, &(struct kind){"sending-slow", 300, action_sending, false, 0},
+		    "results take long to reach the ranks", "a result needs %.1f ms on average, its sum %.1f ms",
+		    (double)sending / 1e3, (double)summing / 1e3);
 }
 
 /* A reducer that a job has lost. If only small messages passed, it may be well, and is
@@ -192,29 +286,83 @@ static void look_lost(const struct place *at, const char *id, uint64_t for_ms, u
 		 path ? "large messages do not get through to reducer %.100s: the job is degraded"
 		      : "reducer %.100s is lost: the job is degraded",
 		 id);
-	add(at, path ? "reducer-path" : "reducer-lost", 500,
-	    path                     ? action_path
-	    : losses >= RETURNS_MANY ? action_returns
-				     : action_lost,
+	add(at,
+	    &(struct kind){path ? "reducer-path" : "reducer-lost", 500,
+			   path                     ? action_path
+			   : losses >= RETURNS_MANY ? action_returns
+						    : action_lost,
+			   true, 0},
 	    what, "%sfor %.1f s: %.120s", times, (double)for_ms / 1e3, why[0] ? why : "no reason is known");
 }
 
-static void look_job(struct place at, const Reduction__V1__JobStatus *job)
+/* Returns the same job at the look before; NULL: it was not there. */
+static const Reduction__V1__JobStatus *job_before(const Reduction__V1__StatusReply *before,
+						  const Reduction__V1__JobStatus *job)
 {
-	at.job = job->name;
-	if (job->state == REDUCTION__V1__JOB_STATUS__STATE__GATHERING)
-		add(&at, "ranks-not-there", 950, action_gathering, "ranks of the job are missing",
-		    "%u of %u ranks have joined in %.1f s", job->joined, job->world_size, (double)job->age_ms / 1e3);
-	for (size_t i = 0; i < job->n_lost; i++)
-		look_lost(&at, job->lost[i]->id, job->lost[i]->for_ms, job->lost[i]->losses, job->lost[i]->why);
-	for (size_t i = 0; i < job->n_ranks; i++)
-		if (job->state != REDUCTION__V1__JOB_STATUS__STATE__GATHERING)
-			look_rank(&at, job, job->ranks[i]);
-	look_traffic(&at, job);
-	keep_pace(&at, job);
+	for (size_t i = 0; before && i < before->n_jobs; i++) {
+		const Reduction__V1__JobStatus *a = before->jobs[i];
+
+		if (strcmp(a->name, job->name) == 0 && a->generation == job->generation && a->age_ms <= job->age_ms)
+			return a;
+	}
+	return NULL;
 }
 
-static void look_agent_reducer(const struct place *at, const Reduction__V1__AgentReducer *r)
+static void look_job(struct place at, const Reduction__V1__StatusReply *before, const Reduction__V1__JobStatus *job)
+{
+	const struct job_pair pair = {job_before(before, job), job};
+
+	at.job = job->name;
+	for (size_t i = 0; i < job->n_lost; i++)
+		look_lost(&at, job->lost[i]->id, job->lost[i]->for_ms, job->lost[i]->losses, job->lost[i]->why);
+	if (job->state == REDUCTION__V1__JOB_STATUS__STATE__GATHERING) {
+		if (job->age_ms >= GATHERING_MS)
+			add(&at, &(struct kind){"ranks-not-there", 950, action_gathering, true, 0},
+			    "ranks of the job are missing", "%u of %u ranks have joined in %.1f s", job->joined,
+			    job->world_size, (double)job->age_ms / 1e3);
+		return;
+	}
+	if (!pair.a || !at.ms)
+		return;
+	look_ranks(&at, &pair);
+	look_traffic(&at, &pair);
+	keep_pace(&at, &pair);
+}
+
+/* Returns the same job of an agent at the look before; NULL: it was not there. */
+static const Reduction__V1__AgentJob *agent_job_before(const Reduction__V1__StatusReply *before,
+						       const Reduction__V1__AgentJob *job)
+{
+	for (size_t i = 0; before && before->agent && i < before->agent->n_jobs; i++) {
+		const Reduction__V1__AgentJob *a = before->agent->jobs[i];
+
+		if (strcmp(a->name, job->name) == 0 && a->generation == job->generation && a->age_ms <= job->age_ms &&
+		    a->n_reducers == job->n_reducers)
+			return a;
+	}
+	return NULL;
+}
+
+/* `sent`: bytes that the job has sent to this reducer in the window. */
+static void look_agent_window(const struct place *at, const Reduction__V1__AgentReducer *a,
+			      const Reduction__V1__AgentReducer *r, uint64_t sent)
+{
+	uint64_t again = grown(a->retransmits, r->retransmits), segments = sent / SEGMENT_BYTES;
+	char what[200];
+
+	if (r->window_max && r->window == r->window_max && r->rtt_us >= WINDOW_ROUND_TRIP_US) {
+		snprintf(what, sizeof what, "the window to reducer %.100s is at its limit", r->id);
+		add(at, &(struct kind){"window-at-limit", 250, action_window, false, 0}, what,
+		    "%u chunks in flight, round trip %.2f ms", r->window, r->rtt_us / 1e3);
+	}
+	if (again < RETRANSMITS_MIN || again * 1000 < segments * RETRANSMITS_PERMIL)
+		return;
+	snprintf(what, sizeof what, "the network to reducer %.100s loses packets", r->id);
+	add(at, &(struct kind){"retransmissions", 350, action_network, false, 0}, what,
+	    "%" PRIu64 " of about %" PRIu64 " TCP segments were sent again", again, segments);
+}
+
+static void look_agent_fact(const struct place *at, const Reduction__V1__AgentReducer *r)
 {
 	char what[200];
 
@@ -222,19 +370,9 @@ static void look_agent_reducer(const struct place *at, const Reduction__V1__Agen
 		look_lost(at, r->id, r->for_ms, r->losses, r->why);
 	} else if (r->losses >= RETURNS_MANY && r->for_ms < RETURNS_MS) {
 		snprintf(what, sizeof what, "reducer %.100s is lost and comes back", r->id);
-		add(at, "reducer-returns", 450, action_returns, what, "lost %u times, back for %.1f s", r->losses,
-		    (double)r->for_ms / 1e3);
+		add(at, &(struct kind){"reducer-returns", 450, action_returns, true, 0}, what,
+		    "lost %u times, back for %.1f s", r->losses, (double)r->for_ms / 1e3);
 	}
-	if (r->window_max && r->window == r->window_max && r->rtt_us >= WINDOW_ROUND_TRIP_US) {
-		snprintf(what, sizeof what, "the window to reducer %.100s is at its limit", r->id);
-		add(at, "window-at-limit", 250, action_window, what, "%u chunks in flight, round trip %.2f ms",
-		    r->window, r->rtt_us / 1e3);
-	}
-	if (r->retransmits < RETRANSMITS_MIN)
-		return;
-	snprintf(what, sizeof what, "the network to reducer %.100s loses packets", r->id);
-	add(at, "retransmissions", 350, action_network, what, "%" PRIu64 " TCP segments were sent again",
-	    r->retransmits);
 }
 
 /* A certificate that ends soon. When that is soon the process itself says, by its own
@@ -246,36 +384,75 @@ static void look_certificate(const struct place *at, const Reduction__V1__Status
 	if (!m->certificate_unix_s || m->unix_ms / 1000 < m->certificate_renew_unix_s)
 		return;
 	if (left_s <= 0)
-		add(at, "certificate-ended", 900, action_certificate, "the certificate has expired",
-		    "since %.1f days: new connections fail", (double)-left_s / DAY_S);
+		add(at, &(struct kind){"certificate-ended", 900, action_certificate, true, 0},
+		    "the certificate has expired", "since %.1f days: new connections fail", (double)-left_s / DAY_S);
 	else
-		add(at, "certificate-ends", left_s < CERTIFICATE_LATE_S ? 600 : 50, action_certificate,
+		add(at,
+		    &(struct kind){"certificate-ends", left_s < CERTIFICATE_LATE_S ? 600 : 50, action_certificate, true,
+				   0},
 		    "the certificate expires soon", "in %.1f days", (double)left_s / DAY_S);
 }
 
-void doctor_look(struct findings *all, const Reduction__V1__StatusReply *m, const char *name)
+static void look_agent_job(struct place at, const Reduction__V1__StatusReply *before,
+			   const Reduction__V1__AgentJob *job)
+{
+	const Reduction__V1__AgentJob *a = agent_job_before(before, job);
+
+	at.job = job->name;
+	for (size_t r = 0; r < job->n_reducers; r++) {
+		look_agent_fact(&at, job->reducers[r]);
+		if (a && at.ms)
+			look_agent_window(&at, a->reducers[r], job->reducers[r],
+					  grown(a->bytes_out, job->bytes_out) / job->n_reducers);
+	}
+}
+
+static void look_lane(const struct place *at, size_t i, const Reduction__V1__LaneStatus *lane)
+{
+	char what[80];
+
+	if (lane->starved_permil >= STARVED_PERMIL) {
+		snprintf(what, sizeof what, "lane %zu of the reducer waits for a core that others use", i);
+		add(at, &(struct kind){"lane-starved", 500 + lane->starved_permil / 2, action_starved, false, 0}, what,
+		    "it waited for a core in %.1f %% of a second, and ran in %.1f %%", lane->starved_permil / 10.0,
+		    lane->busy_permil / 10.0);
+	} else if (lane->busy_permil >= BUSY_PERMIL) {
+		snprintf(what, sizeof what, "the core of lane %zu of the reducer is exhausted", i);
+		add(at, &(struct kind){"lane-busy", lane->busy_permil, action_busy, false, 0}, what,
+		    "it was busy in %.1f %% of a second", lane->busy_permil / 10.0);
+	}
+}
+
+static uint64_t most(uint64_t a, uint64_t b)
+{
+	return a > b ? a : b;
+}
+
+static uint64_t most_starved(const Reduction__V1__StatusReply *m)
+{
+	uint64_t permil = 0;
+
+	for (size_t i = 0; i < m->n_lanes; i++)
+		permil = most(permil, m->lanes[i]->starved_permil);
+	return permil;
+}
+
+void doctor_look(struct findings *all, const Reduction__V1__StatusReply *before,
+		 const Reduction__V1__StatusReply *after, const char *name)
 {
 	struct place at = {.all = all, .name = name, .job = ""};
 
-	for (size_t i = 0; i < m->n_lanes; i++)
-		if (m->lanes[i]->starved_permil >= STARVED_PERMIL)
-			add(&at, "lane-starved", 500 + m->lanes[i]->starved_permil / 2, action_starved,
-			    "a lane of the reducer waits for a core that others use",
-			    "lane %zu waited for a core in %.1f %% of the last second, and ran in %.1f %%", i,
-			    m->lanes[i]->starved_permil / 10.0, m->lanes[i]->busy_permil / 10.0);
-		else if (m->lanes[i]->busy_permil >= BUSY_PERMIL)
-			add(&at, "lane-busy", m->lanes[i]->busy_permil, action_busy,
-			    "a core of the reducer is exhausted", "lane %zu was busy in %.1f %% of the last second", i,
-			    m->lanes[i]->busy_permil / 10.0);
-	if (m->memory_max_bytes && m->memory_bytes > m->memory_max_bytes / 10 * 9)
-		add(&at, "memory", 100, action_memory, "the memory for jobs is nearly used", "%.1f %% of server.memory",
-		    100.0 * (double)m->memory_bytes / (double)m->memory_max_bytes);
-	look_certificate(&at, m);
-	for (size_t i = 0; i < m->n_jobs; i++)
-		look_job(at, m->jobs[i]);
-	for (size_t i = 0; m->agent && i < m->agent->n_jobs; i++) {
-		at.job = m->agent->jobs[i]->name;
-		for (size_t r = 0; r < m->agent->jobs[i]->n_reducers; r++)
-			look_agent_reducer(&at, m->agent->jobs[i]->reducers[r]);
-	}
+	if (before) /* a process that has started again begins at 0 */
+		at.ms = grown(before->up_ms, after->up_ms);
+	at.starved = most(before ? most_starved(before) : 0, most_starved(after));
+	for (size_t i = 0; at.ms && i < after->n_lanes; i++)
+		look_lane(&at, i, after->lanes[i]);
+	if (after->memory_max_bytes && after->memory_bytes > after->memory_max_bytes / 10 * 9)
+		add(&at, &(struct kind){"memory", 100, action_memory, true, 0}, "the memory for jobs is nearly used",
+		    "%.1f %% of server.memory", 100.0 * (double)after->memory_bytes / (double)after->memory_max_bytes);
+	look_certificate(&at, after);
+	for (size_t i = 0; i < after->n_jobs; i++)
+		look_job(at, before, after->jobs[i]);
+	for (size_t i = 0; after->agent && i < after->agent->n_jobs; i++)
+		look_agent_job(at, before, after->agent->jobs[i]);
 }

@@ -1,9 +1,13 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
 # run: beside-others no-tsan
-"""reductionctl doctor on real jobs: one with a slow rank, one without a problem, none at all."""
+"""reductionctl doctor on real jobs: one with a slow rank, one without a problem, none at all, silent reducers."""
 
 import json
+import os
+import pathlib
+import subprocess
+import tempfile
 import time
 import unittest
 
@@ -16,8 +20,8 @@ class Doctor(unittest.TestCase):
     def address(self, cluster):
         return cluster.reducers[0].wait_text(r"\bgrpc-ready\b.*?address=(\S+)").group(1)
 
-    def findings(self, address):
-        status, out, err = ctl("doctor", "--json", address)
+    def findings(self, *target):
+        status, out, err = ctl("doctor", "--json", "--seconds", "5", *target)
         self.assertEqual(err, "")
         found = json.loads(out)
         self.assertEqual(status, 3 if found["findings"] else 0)
@@ -35,9 +39,11 @@ class Doctor(unittest.TestCase):
                 time.sleep(0.1)
             self.assertEqual((len(late), late[0]["job"]), (1, "test"))
             self.assertIn("rank 1 (", late[0]["what"])
-            status, out, _ = ctl("doctor", address)
+            self.assertEqual((late[0]["rank"], late[0]["process"]), (1, address))
+            self.assertGreaterEqual(late[0]["held"], 4)
+            status, out, _ = ctl("doctor", "--seconds", "5", address)
             self.assertEqual(status, 3)
-            self.assertIn("   do:   ", out)
+            self.assertRegex(out, r" \(in [45] of 5 looks, 1 s each\)\n   do:   ")
             for w in workers:
                 w.tell()
             c.wait_all(workers)
@@ -45,7 +51,8 @@ class Doctor(unittest.TestCase):
     def test_all_is_well(self):
         with harness.Cluster(lanes=1, server_config=GRPC) as c:
             address = self.address(c)
-            self.assertEqual(self.findings(address), {"jobs": 0, "findings": []})
+            found = self.findings(address)
+            self.assertEqual((found["jobs"], found["windows"], found["findings"]), (0, 1, []))
             self.assertEqual(ctl("doctor", address)[1], "There is no job.\n")
             # ranks that pause together: the reducer waits for nobody
             env = {"SLOW": -1}
@@ -53,17 +60,36 @@ class Doctor(unittest.TestCase):
             for w in workers:
                 w.wait_text("running", stream="out")
             found = self.findings(address)
+            self.assertEqual((found["jobs"], found["windows"], found["seconds"]), (1, 5, 5))
             load = ("lane-busy", "lane-starved", "slots-used")  # other tests use the cores too
             self.assertEqual([f for f in found["findings"] if f["id"] not in load], [])
             for w in workers:
                 w.tell()
             c.wait_all(workers)
 
+    def test_reducers_that_do_not_answer(self):
+        """They are findings beside those of the others; the reducers are those of REDUCTION_CONFIG."""
+        with harness.Cluster(lanes=1, server_config=GRPC) as c, tempfile.TemporaryDirectory() as folder:
+            config = {"job": {"name": "test"}, "reducers": [
+                {"id": "r0", "address": "127.0.0.1:7600", "grpc": self.address(c)},
+                {"id": "r1", "address": "127.0.0.1:7602", "grpc": "127.0.0.1:1"}]}  # fmt: skip
+            path = harness.write_whole(pathlib.Path(folder) / "job.yaml", json.dumps(config))
+            done = subprocess.run([harness.binary("reductionctl"), "doctor", "--json"], capture_output=True, text=True,
+                                  env={**os.environ, "REDUCTION_CONFIG": str(path)})  # fmt: skip
+            self.assertEqual((done.returncode, done.stderr), (3, ""))
+            found = json.loads(done.stdout)["findings"]
+            self.assertEqual([(f["id"], f["what"]) for f in found], [("no-answer", "r1 does not answer")])
+            self.assertIn("r1 (127.0.0.1:1): connection refused", found[0]["evidence"])
+        # all of them
+        found = self.findings("127.0.0.1:1")["findings"]
+        self.assertEqual([f["id"] for f in found], ["no-answer"])
+
     def test_wrong_usage(self):
         self.assertEqual(ctl("doctor")[0], 2)
-        status, _, err = ctl("doctor", "127.0.0.1:1")
-        self.assertEqual(status, 1)
-        self.assertIn("127.0.0.1:1", err)
+        for seconds in ("4", "x"):
+            status, _, err = ctl("doctor", "--seconds", seconds, "127.0.0.1:1")
+            self.assertEqual(status, 2)
+            self.assertIn(f'--seconds: found "{seconds}"', err)
 
 
 if __name__ == "__main__":

@@ -122,7 +122,7 @@ class Path(unittest.TestCase):
         """Waits until doctor finds this, and returns it."""
         deadline = time.monotonic() + 30 * harness.SCALE
         while True:
-            found = json.loads(ctl("doctor", "--json", address)[1])["findings"]
+            found = json.loads(ctl("doctor", "--json", "--seconds", "5", address)[1])["findings"]
             for f in found:
                 if f["id"] == want:
                     return f

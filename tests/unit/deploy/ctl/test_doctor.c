@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The rules of reductionctl doctor, on statuses as they were seen: what is found, in
- * which order, and that a job without problems has none. */
+/* The rules of reductionctl doctor, on two looks at a job that is a day old: what is
+ * found, in which order, and that a job without problems has none. */
 #include "deploy/ctl/doctor.h"
 
 #include <check.h>
@@ -24,7 +24,10 @@ struct sick {
 	Reduction__V1__AgentReducer link, *links[1];
 };
 
-static void healthy(struct sick *s)
+enum { DAY_MS = 86400000, WINDOW_MS = 2000 };
+
+/* Writes the status of this job when it is ms old; all counters have grown evenly. */
+static void healthy_at(struct sick *s, uint64_t ms)
 {
 	memset(s, 0, sizeof *s);
 	reduction__v1__status_reply__init(&s->m);
@@ -34,6 +37,7 @@ static void healthy(struct sick *s)
 	reduction__v1__traffic__init(&s->rank_traffic);
 	s->lanes[0] = &s->lane;
 	s->jobs[0] = &s->job;
+	s->m.up_ms = ms;
 	s->m.lanes = s->lanes;
 	s->m.jobs = s->jobs;
 	s->m.n_lanes = s->m.n_jobs = 1;
@@ -42,13 +46,14 @@ static void healthy(struct sick *s)
 	s->lane.busy_permil = 300;
 	s->job.name = (char *)"resnet";
 	s->job.state = REDUCTION__V1__JOB_STATUS__STATE__RUNNING;
+	s->job.age_ms = ms;
 	s->job.world_size = s->job.joined = RANKS;
 	s->job.traffic = &s->traffic;
 	s->job.slots = 100;
 	s->job.slots_used = 30;
-	s->traffic.bytes_in_per_s = 300000000;
-	s->traffic.chunks_per_s = 9000;
-	s->rank_traffic.bytes_out = 1448000000;
+	s->traffic.bytes_in = ms * 300000;
+	s->traffic.chunks = ms * 9;
+	s->rank_traffic.bytes_out = ms * 724000;
 	s->job.ranks = s->ranks;
 	s->job.n_ranks = RANKS;
 	for (unsigned r = 0; r < RANKS; r++) {
@@ -57,24 +62,30 @@ static void healthy(struct sick *s)
 		s->rank[r].rank = r;
 		s->rank[r].label = (char *)"pid 1 on b";
 		s->rank[r].traffic = &s->rank_traffic;
-		s->rank[r].waited_permil = r == 1 ? 60 : 20; /* one is always the last */
-		s->rank[r].retransmits = 3;
+		s->rank[r].waited_ms = ms * (r == 1 ? 60 : 20) / 1000; /* one is always the last */
+		s->rank[r].retransmits = 300;
 	}
 	reduction__v1__histogram__init(&s->sending);
 	reduction__v1__histogram__init(&s->summing);
 	s->sending.counts = s->sending_n;
 	s->summing.counts = s->summing_n;
 	s->sending.n_counts = s->summing.n_counts = 1;
-	s->sending_n[0] = s->summing_n[0] = 1000;
-	s->sending.sum_us = 200000;
-	s->summing.sum_us = 20000;
+	s->sending_n[0] = s->summing_n[0] = ms / 2;
+	s->sending.sum_us = ms * 100;
+	s->summing.sum_us = ms * 10;
 	s->job.sending = &s->sending;
 	s->job.summing = &s->summing;
 }
 
+/* The second look at a job that is a day old. */
+static void healthy(struct sick *s)
+{
+	healthy_at(s, DAY_MS + WINDOW_MS);
+}
+
 static void late(struct sick *s)
 {
-	s->rank[2].waited_permil = 936;
+	s->rank[2].waited_ms += 1832; /* of 2000, beside the 40 that are usual */
 	s->rank[2].late_ms = 93.6;
 }
 
@@ -96,7 +107,7 @@ static void starved(struct sick *s)
 
 static void small(struct sick *s)
 {
-	s->traffic.bytes_in_per_s = 9000 * 1024;
+	s->traffic.bytes_in -= WINDOW_MS * 300000 - WINDOW_MS * 9 * 1024;
 }
 
 static void slots(struct sick *s)
@@ -106,12 +117,12 @@ static void slots(struct sick *s)
 
 static void lossy(struct sick *s)
 {
-	s->rank[0].retransmits = 5000;
+	s->rank[0].retransmits += 5000;
 }
 
 static void slow_link(struct sick *s)
 {
-	s->sending.sum_us = 9000000;
+	s->sending.sum_us += 8800000;
 }
 
 static void certificate(struct sick *s)
@@ -136,6 +147,7 @@ static void gathering(struct sick *s)
 {
 	s->job.state = REDUCTION__V1__JOB_STATUS__STATE__GATHERING;
 	s->job.joined = 3;
+	s->job.age_ms = GATHERING_MS;
 }
 
 static void lose(struct sick *s)
@@ -168,6 +180,7 @@ static void as_agent(struct sick *s)
 	s->agent.n_jobs = 1;
 	s->agent_jobs[0] = &s->agent_job;
 	s->agent_job.name = (char *)"resnet";
+	s->agent_job.bytes_out = s->m.up_ms * 724000;
 	s->agent_job.reducers = s->links;
 	s->agent_job.n_reducers = 1;
 	s->links[0] = &s->link;
@@ -181,6 +194,12 @@ static void long_link(struct sick *s)
 {
 	as_agent(s);
 	s->link.rtt_us = 40000;
+}
+
+static void agent_lossy(struct sick *s)
+{
+	as_agent(s);
+	s->link.retransmits = 2000;
 }
 
 static void agent_lost(struct sick *s)
@@ -215,11 +234,11 @@ static const struct {
 	void (*make)(struct sick *s);
 	const char *id, *what, *evidence;
 } rows[] = {
-    {late, "rank-late", "rank 2 (pid 1 on b) is late", "93.6 % of the last second"},
+    {late, "rank-late", "rank 2 (pid 1 on b) is late", "93.6 % of the time; it is 93.6 ms behind"},
     {missing, "rank-missing", "rank 3 (pid 1 on b) has not sent its part", "4.2 s"},
-    {starved, "lane-starved", "a lane of the reducer waits for a core that others use",
-     "lane 0 waited for a core in 60.0 % of the last second, and ran in 95.0 %"},
-    {busy, "lane-busy", "a core of the reducer is exhausted", "lane 0 was busy in 97.0 %"},
+    {starved, "lane-starved", "lane 0 of the reducer waits for a core that others use",
+     "it waited for a core in 60.0 % of a second, and ran in 95.0 %"},
+    {busy, "lane-busy", "the core of lane 0 of the reducer is exhausted", "it was busy in 97.0 %"},
     {small, "small-operations", "operations are small", "1024 bytes on average"},
     {slots, "slots-used", "all slots", "99 of 100 slots"},
     {lossy, "retransmissions", "the network to rank 0", "5000 of about 1000000"},
@@ -230,6 +249,7 @@ static const struct {
     {gathering, "ranks-not-there", "ranks of the job are missing", "3 of 4 ranks"},
     {lose, "reducer-lost", "reducer r1 is lost", "connection refused"},
     {long_link, "window-at-limit", "the window to reducer r0", "36 chunks"},
+    {agent_lossy, "retransmissions", "the network to reducer r0", "2000 of about 1000000"},
     {agent_lost, "reducer-lost", "reducer r0 is lost", "r0: for 0.0 s: no reason is known"},
     {agent_lost_often, "reducer-lost", "reducer r0 is lost", "lost 3 times"},
     {agent_lost_path, "reducer-path", "large messages do not get through to reducer r0", "r0: for 0.0 s: rank 3"},
@@ -238,6 +258,17 @@ static const struct {
     {agent_returns, "reducer-returns", "reducer r0 is lost and comes back", "lost 3 times, back for 8.0 s"},
 };
 
+/* Looks at it as it was, healthy, and as it is now. */
+static void look(struct findings *all, const struct sick *now, const char *name)
+{
+	struct sick before;
+
+	healthy_at(&before, DAY_MS);
+	if (now->m.agent)
+		as_agent(&before);
+	doctor_look(all, &before.m, &now->m, name);
+}
+
 START_TEST(each_is_found)
 {
 	struct findings all = {.n = 0};
@@ -245,7 +276,7 @@ START_TEST(each_is_found)
 
 	healthy(&s);
 	rows[_i].make(&s);
-	doctor_look(&all, &s.m, "r0");
+	look(&all, &s, "r0");
 	ck_assert_uint_eq(all.n, 1);
 	ck_assert_str_eq(all.at[0].id, rows[_i].id);
 	ck_assert_msg(strstr(all.at[0].what, rows[_i].what) != NULL, "%s", all.at[0].what);
@@ -261,10 +292,10 @@ START_TEST(nothing_is_found)
 	struct sick s;
 
 	healthy(&s);
-	doctor_look(&all, &s.m, "r0");
+	look(&all, &s, "r0");
 	ck_assert_uint_eq(all.n, 0);
 	as_agent(&s);
-	doctor_look(&all, &s.m, "a0");
+	look(&all, &s, "a0");
 	ck_assert_uint_eq(all.n, 0);
 }
 END_TEST
@@ -287,12 +318,12 @@ START_TEST(what_to_do_about_a_lost_reducer)
 		all.n = 0;
 		healthy(&s);
 		actions[i].make(&s);
-		doctor_look(&all, &s.m, "r0");
+		look(&all, &s, "r0");
 		ck_assert_ptr_nonnull(strstr(all.at[0].action, actions[i].action));
 	}
 	all.n = 0;
 	s.link.for_ms = RETURNS_MS;
-	doctor_look(&all, &s.m, "a0");
+	look(&all, &s, "a0");
 	ck_assert_uint_eq(all.n, 0);
 }
 END_TEST
@@ -309,7 +340,7 @@ START_TEST(the_worst_comes_first)
 	lose(&s);
 	late(&s);
 	missing(&s);
-	doctor_look(&all, &s.m, "r0");
+	look(&all, &s, "r0");
 	ck_assert_uint_eq(all.n, 5);
 	for (unsigned i = 0; i < all.n; i++)
 		ck_assert_str_eq(all.at[i].id, order[i]);
@@ -324,8 +355,8 @@ START_TEST(the_cause_comes_first)
 
 	healthy(&s);
 	late(&s);
-	s.rank[2].retransmits = 5000;
-	doctor_look(&all, &s.m, "r0");
+	s.rank[2].retransmits += 5000;
+	look(&all, &s, "r0");
 	ck_assert_uint_eq(all.n, 2);
 	ck_assert_str_eq(all.at[0].id, "retransmissions");
 	ck_assert_str_eq(all.at[1].id, "rank-late");
@@ -342,20 +373,99 @@ START_TEST(reducers_are_compared)
 
 	for (unsigned c = 0; c < sizeof cases / sizeof cases[0]; c++) {
 		struct findings all = {.n = 0};
-		struct sick s;
 
 		for (unsigned i = 0; i < 3; i++) {
-			healthy(&s);
-			s.job.waiting = &s.summing;
-			s.sending.sum_us = 0;
-			s.summing.sum_us = 1000 * cases[c].us[i];
-			doctor_look(&all, &s.m, names[i]);
+			struct sick before, now;
+
+			healthy_at(&before, DAY_MS);
+			healthy(&now);
+			before.job.waiting = &before.summing;
+			now.job.waiting = &now.summing;
+			now.sending.sum_us = before.sending.sum_us;
+			now.summing.sum_us = before.summing.sum_us + WINDOW_MS / 2 * cases[c].us[i];
+			doctor_look(&all, &before.m, &now.m, names[i]);
 		}
 		doctor_compare(&all);
 		ck_assert_uint_eq(all.n, cases[c].found);
 		if (all.n)
 			ck_assert_str_eq(all.at[0].what, "reducer r1 is slower than the others");
 	}
+}
+END_TEST
+
+/* What cannot be compared: one look, a process that has started again, another job of
+ * this name. Only facts are seen. */
+START_TEST(one_look)
+{
+	struct sick before[3], now;
+
+	for (unsigned i = 0; i < 3; i++)
+		healthy_at(&before[i], DAY_MS);
+	before[1].m.up_ms = DAY_MS + WINDOW_MS;
+	before[2].job.generation = 1;
+	healthy(&now);
+	late(&now);
+	missing(&now);
+	slots(&now);
+	lossy(&now);
+	memory(&now);
+	for (unsigned i = 0; i < 3; i++) {
+		struct findings all = {.n = 0};
+
+		doctor_look(&all, i ? &before[i].m : NULL, &now.m, "r0");
+		ck_assert_uint_eq(all.n, 1);
+		ck_assert_str_eq(all.at[0].id, "memory");
+		ck_assert(all.at[0].is_fact);
+	}
+}
+END_TEST
+
+/* A lane that waits for a core reads late: then no rank is late for that. */
+START_TEST(a_starved_lane_accuses_no_rank)
+{
+	static const struct {
+		unsigned waited_ms, starved_permil;
+		bool is_late;
+	} cases[] = {{460, 0, true}, {460, 199, false}, {1460, 199, true}, {1460, 700, false}};
+
+	for (unsigned c = 0; c < sizeof cases / sizeof cases[0]; c++) {
+		struct findings all = {.n = 0};
+		struct sick s;
+		bool is_late = false;
+
+		healthy(&s);
+		s.lane.starved_permil = cases[c].starved_permil;
+		s.rank[2].waited_ms += cases[c].waited_ms;
+		look(&all, &s, "r0");
+		for (unsigned i = 0; i < all.n; i++)
+			is_late |= strcmp(all.at[i].id, "rank-late") == 0;
+		ck_assert(is_late == cases[c].is_late);
+	}
+}
+END_TEST
+
+START_TEST(ranks_that_have_just_come)
+{
+	struct findings all = {.n = 0};
+	struct sick s;
+
+	healthy(&s);
+	gathering(&s);
+	s.job.age_ms = GATHERING_MS - 1;
+	look(&all, &s, "r0");
+	ck_assert_uint_eq(all.n, 0);
+}
+END_TEST
+
+START_TEST(no_answer)
+{
+	struct findings all = {.n = 0};
+
+	doctor_no_answer(&all, "r0", "r0 (b:7601): connection refused");
+	ck_assert_uint_eq(all.n, 1);
+	ck_assert_str_eq(all.at[0].what, "r0 does not answer");
+	ck_assert_str_eq(all.at[0].evidence, "r0 (b:7601): connection refused");
+	ck_assert(all.at[0].is_fact);
 }
 END_TEST
 
@@ -368,10 +478,10 @@ START_TEST(bounded)
 	healthy(&s);
 	memory(&s);
 	for (unsigned i = 0; i < FINDINGS_MAX; i++)
-		doctor_look(&all, &s.m, "r0");
+		look(&all, &s, "r0");
 	late(&s);
 	s.rank[2].label = (char *)"\xff\x1b[2J"; /* from the network */
-	doctor_look(&all, &s.m, "r0");
+	look(&all, &s, "r0");
 	ck_assert_uint_eq(all.n, FINDINGS_MAX);
 	ck_assert_str_eq(all.at[0].id, "rank-late");
 	ck_assert_ptr_null(strchr(all.at[0].what, '\x1b'));
@@ -392,6 +502,10 @@ int main(void)
 	tcase_add_test(t, the_worst_comes_first);
 	tcase_add_test(t, the_cause_comes_first);
 	tcase_add_test(t, reducers_are_compared);
+	tcase_add_test(t, one_look);
+	tcase_add_test(t, a_starved_lane_accuses_no_rank);
+	tcase_add_test(t, ranks_that_have_just_come);
+	tcase_add_test(t, no_answer);
 	tcase_add_test(t, bounded);
 	suite_add_tcase(s, t);
 	srunner_run_all(r, CK_NORMAL);
