@@ -115,6 +115,17 @@ uint32_t control_pack_late(uint8_t *out, const struct control_late *l)
 	return (uint32_t)reduction__v1__late__pack(&m, out);
 }
 
+uint32_t control_pack_nonfinite(uint8_t *out, const struct control_nonfinite *n)
+{
+	Reduction__V1__Nonfinite m = REDUCTION__V1__NONFINITE__INIT;
+
+	m.nan_operations = n->nan_operations;
+	m.infinite_operations = n->infinite_operations;
+	m.seq = n->seq;
+	m.first = (char *)n->first;
+	return (uint32_t)reduction__v1__nonfinite__pack(&m, out);
+}
+
 static Reduction__V1__Cause pack_cause(const struct rs_cause *c)
 {
 	Reduction__V1__Cause m = REDUCTION__V1__CAUSE__INIT;
@@ -406,6 +417,19 @@ int control_unpack_late(const uint8_t *in, uint32_t len, struct control_late *re
 	}
 	reduction__v1__late__free_unpacked(m, NULL);
 	return named ? RS_OK : malformed(e, "LATE");
+}
+
+int control_unpack_nonfinite(const uint8_t *in, uint32_t len, struct control_nonfinite *ret, struct rs_err *e)
+{
+	Reduction__V1__Nonfinite *m = unpack(&reduction__v1__nonfinite__descriptor, "NONFINITE", in, len, e);
+
+	if (!m)
+		return e->code;
+	*ret = (struct control_nonfinite){
+	    .nan_operations = m->nan_operations, .infinite_operations = m->infinite_operations, .seq = m->seq};
+	take_sentence(ret->first, sizeof ret->first, m->first);
+	reduction__v1__nonfinite__free_unpacked(m, NULL);
+	return RS_OK;
 }
 
 int control_unpack_abort(const uint8_t *in, uint32_t len, struct rs_err *ret, struct rs_cause *ret_cause,

@@ -26,6 +26,7 @@ enum {
 	CONTROL_SOFTWARE = 48,      /* bytes of a name and version, terminator included */
 	CONTROL_WELCOME_LEN = 112,  /* bytes of a packed WELCOME at most */
 	CONTROL_START_LEN = 32,     /* bytes of a packed START at most */
+	CONTROL_FOUND = 384,        /* bytes of the sentence in NONFINITE, terminator included */
 	CONTROL_CAUSE = 16,         /* bytes of a packed cause at most */
 	/* bytes of a packed view at most */
 	CONTROL_VIEW =
@@ -94,6 +95,13 @@ struct control_late {
 	char label[CONTROL_LABEL];         /* of the first of them */
 };
 
+/* NONFINITE; the fields are those of Nonfinite in reduction.proto. */
+struct control_nonfinite {
+	uint64_t nan_operations, infinite_operations;
+	uint64_t seq;
+	char first[CONTROL_FOUND];
+};
+
 /* The view: which reducers are lost; see proto/README.md. Invariant: lost <= n, and
  * lives[i] <= CONTROL_LIFE_MAX. */
 struct control_view {
@@ -117,6 +125,7 @@ uint32_t control_pack_start(uint8_t *out, const struct control_start *s);
 uint32_t control_pack_refused(uint8_t *out, const struct control_refused *r);
 uint32_t control_pack_waiting(uint8_t *out, const struct control_waiting *w);
 uint32_t control_pack_late(uint8_t *out, const struct control_late *l);
+uint32_t control_pack_nonfinite(uint8_t *out, const struct control_nonfinite *n);
 /* cause: what the sentence says, as data; NULL: the code alone. */
 uint32_t control_pack_abort(uint8_t *out, const struct rs_err *why, const struct rs_cause *cause);
 uint32_t control_pack_view(uint8_t *out, const struct control_view *v);
@@ -134,6 +143,7 @@ int control_unpack_refused(const uint8_t *in, uint32_t len, struct control_refus
 int control_unpack_waiting(const uint8_t *in, uint32_t len, struct control_waiting *ret, struct rs_err *e);
 /* RS_EPROTO also if no rank is missing. */
 int control_unpack_late(const uint8_t *in, uint32_t len, struct control_late *ret, struct rs_err *e);
+int control_unpack_nonfinite(const uint8_t *in, uint32_t len, struct control_nonfinite *ret, struct rs_err *e);
 /* Puts the abort's code and sentence into *ret, and its cause into *ret_cause; an unknown
  * code becomes RS_EPROTO. */
 int control_unpack_abort(const uint8_t *in, uint32_t len, struct rs_err *ret, struct rs_cause *ret_cause,

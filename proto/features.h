@@ -9,10 +9,11 @@
 #include <stdint.h>
 
 /* A set of features. Release 0.1 announces none. */
-#define FEATURE_START UINT64_C(1) /* START says what the job uses, and which start it is */
-#define FEATURE_PROBE UINT64_C(2) /* a connection with `rejoin` first shows that large messages pass both ways */
+#define FEATURE_START     UINT64_C(1) /* START says what the job uses, and which start it is */
+#define FEATURE_PROBE     UINT64_C(2) /* a connection with `rejoin` first shows that large messages pass both ways */
+#define FEATURE_NONFINITE UINT64_C(4) /* workers tell reducers of NaN and infinity that they send */
 
-#define FEATURES_ALL (FEATURE_START | FEATURE_PROBE) /* what this release has */
+#define FEATURES_ALL (FEATURE_START | FEATURE_PROBE | FEATURE_NONFINITE) /* what this release has */
 
 /* Writes the names of a set into buf, "start, ..."; of features that this release does
  * not know, "feature N". */

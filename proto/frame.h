@@ -49,7 +49,8 @@ enum frame_type {
 	FRAME_CHALLENGE = 19, /* reducer: protobuf Challenge, the answer to HELLO */
 	FRAME_PROOF = 20,     /* worker: protobuf Proof, the answer to CHALLENGE */
 	/* on connections that bring a reducer back: */
-	FRAME_PROBE = 21, /* both: as many bytes as a chunk, of any value, and back; then none: it has arrived */
+	FRAME_PROBE = 21,     /* both: as many bytes as a chunk, of any value, and back; then none: it has arrived */
+	FRAME_NONFINITE = 22, /* worker: protobuf Nonfinite, what it has sent of NaN and infinity so far */
 	FRAME_TYPE_NR
 };
 

@@ -84,6 +84,10 @@ static void print_job(const Reduction__V1__JobStatus *job, int64_t now_ms)
 		rs_utf8_clean(job->reason);
 		printf("  %s\n", job->reason);
 	}
+	if (job->nonfinite[0]) {
+		rs_utf8_clean(job->nonfinite);
+		printf("  first NaN or infinity: %s\n", job->nonfinite);
+	}
 	show_lost(job, now_ms);
 	if (job->n_ranks)
 		print_ranks(job);

@@ -19,9 +19,9 @@ HEADER = struct.Struct("<2sBBBBBBIIQQQIIIIII")
 FIELDS = ("magic version type flags priority dtype op payload_len chunk seq count ack generation name_hash chunk_elems "
           "tensors payload_sum header_sum").split()  # fmt: skip
 Kind = enum.IntEnum("Kind", "HELLO WELCOME REFUSED WAITING START DATA RESULT PING ABORT GOODBYE VIEW RESUME HAVE FETCH "
-                            "KEPT SETTLE DRAIN LATE CHALLENGE PROOF PROBE")  # fmt: skip
+                            "KEPT SETTLE DRAIN LATE CHALLENGE PROOF PROBE NONFINITE")  # fmt: skip
 WIDE, ROOT, CHECKED = 1, 2, 4  # flags
-FEATURE_START, FEATURE_PROBE = 1, 2
+FEATURE_START, FEATURE_PROBE, FEATURE_NONFINITE = 1, 2, 4
 
 FOLDER = pathlib.Path(__file__).resolve().parents[1]
 PROTOC = ["protoc", f"--proto_path={FOLDER}", "--descriptor_set_out=/dev/stdout", "reduction.proto"]
@@ -53,7 +53,7 @@ def decode(data):
         "magic": head["magic"] != b"RS",
         "version": head["version"] != 1,
         "checksum": head["header_sum"] != checksum(data[:60]),
-        "type": not Kind.HELLO <= head["type"] <= Kind.PROBE,
+        "type": not Kind.HELLO <= head["type"] <= Kind.NONFINITE,
         "flags": head["flags"] > 7,
         "priority": head["priority"] > 3,
         "length": head["payload_len"] > most,

@@ -15,6 +15,7 @@ struct lane_count {
 	uint64_t waited_ms;   /* time in which chunks that other ranks had started waited for this rank, alone or with
 			       * other ranks; time in which several chunks wait counts once */
 	uint64_t last_chunks; /* complete chunks of which this rank's contribution was the last */
+	uint64_t nan_operations, infinite_operations; /* as in struct control_nonfinite */
 	uint64_t retransmits; /* TCP segments that were sent again to this rank; the driver reports them */
 };
 
@@ -69,6 +70,8 @@ static inline void lane_count_add(struct lane_count *to, const struct lane_count
 	to->late_ms += c->late_ms;
 	to->waited_ms += c->waited_ms;
 	to->last_chunks += c->last_chunks;
+	to->nan_operations += c->nan_operations;
+	to->infinite_operations += c->infinite_operations;
 	to->retransmits += c->retransmits;
 }
 

@@ -120,6 +120,7 @@ static void lane_start_stripe(struct stripe *st, const struct lane_begin *begin)
 	}
 	st->running = true;
 	st->processes = begin->processes;
+	st->features = begin->agreed.features;
 	if (begin->agreed.features & FEATURE_START)
 		len = control_pack_start(payload, &begin->agreed);
 	for (unsigned r = 0; r < st->p.world_size; r++)

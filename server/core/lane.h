@@ -32,6 +32,7 @@
  *   report.c                                       counters of the lane
  *   session_rx.c, session_tx.c                     bytes of one connection
  *   contribution.c, stripe_depart.c                a chunk is summed; a rank closes its communicator
+ *   stripe_nonfinite.c                             NaN and infinity
  *   retained.c, stripe_view.c                      failover: results that ranks have already; VIEW and RESUME
  *   result.c, stripe_fail.c, stripe_stable.c, stripe_late.c
  *   session_queue.c, lane_trace.c                  what a session has to send; a trace of operations

@@ -60,24 +60,26 @@ struct session_params {
 };
 
 enum lane_event_type {
-	LANE_CLOSED,   /* a session is freed and its connection may be closed */
-	LANE_FAILED,   /* the job cannot go on; the stripe has ended */
-	LANE_LOST,     /* a rank of a running job was lost; LANE_FAILED follows */
-	LANE_LATE,     /* ranks have delayed the others for a second; once for each chunk */
-	LANE_ANSWERED, /* a rank has answered lane_ask() */
-	LANE_PROVEN,   /* large messages pass between the session and its worker, both ways */
+	LANE_CLOSED,    /* a session is freed and its connection may be closed */
+	LANE_FAILED,    /* the job cannot go on; the stripe has ended */
+	LANE_LOST,      /* a rank of a running job was lost; LANE_FAILED follows */
+	LANE_LATE,      /* ranks have delayed the others for a second; once for each chunk */
+	LANE_ANSWERED,  /* a rank has answered lane_ask() */
+	LANE_NONFINITE, /* a rank has sent NaN, or infinity, for the first time */
+	LANE_PROVEN,    /* large messages pass between the session and its worker, both ways */
 };
 
 /* One message from a lane to the registry. */
 struct lane_event {
 	enum lane_event_type type;
 	uint64_t job;
-	unsigned rank, lane;   /* CLOSED, LOST, ANSWERED, PROVEN: the rank; LATE: the first late rank */
+	unsigned rank, lane;   /* CLOSED, LOST, ANSWERED, NONFINITE, PROVEN: the rank; LATE: the first late rank */
 	bool clean;            /* CLOSED: the rank sent GOODBYE */
-	struct rs_err why;     /* FAILED, LOST */
+	struct rs_err why;     /* FAILED, LOST; NONFINITE: what was found */
 	struct rs_cause cause; /* FAILED: the same as data */
 	uint64_t question;     /* ANSWERED */
-	uint64_t seq;          /* LATE: the operation */
+	uint64_t seq;          /* LATE, NONFINITE: the operation */
+	bool nan;              /* NONFINITE: it was NaN */
 	uint32_t waited_ms;    /* LATE */
 	unsigned late;         /* LATE: number of late ranks */
 };

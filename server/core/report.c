@@ -16,6 +16,8 @@ static struct lane_count report_difference(const struct lane_count *a, const str
 	    .late_ms = a->late_ms - b->late_ms,
 	    .waited_ms = a->waited_ms - b->waited_ms,
 	    .last_chunks = a->last_chunks - b->last_chunks,
+	    .nan_operations = a->nan_operations - b->nan_operations,
+	    .infinite_operations = a->infinite_operations - b->infinite_operations,
 	    .retransmits = a->retransmits - b->retransmits,
 	};
 }

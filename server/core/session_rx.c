@@ -10,6 +10,7 @@
 #include "server/core/retained.h"
 #include "server/core/stripe_depart.h"
 #include "server/core/stripe_fail.h"
+#include "server/core/stripe_nonfinite.h"
 #include "server/core/stripe_stable.h"
 #include "server/core/stripe_view.h"
 
@@ -209,6 +210,8 @@ static void session_payload_complete(struct session *s)
 		session_take_abort(s);
 	} else if (s->in.type == FRAME_VIEW) {
 		session_take_view(s);
+	} else if (s->in.type == FRAME_NONFINITE && stripe_take_nonfinite(s, &e)) {
+		session_fail(s, &e);
 	}
 }
 
@@ -464,7 +467,8 @@ static void session_header_complete(struct session *s)
 		}
 		break;
 	case FRAME_VIEW:
-		if (!s->stripe->p.retain) {
+	case FRAME_NONFINITE:
+		if (!(s->in.type == FRAME_VIEW ? s->stripe->p.retain : stripe_hears_nonfinite(s->stripe))) {
 			session_refuse_type(s);
 			return;
 		}

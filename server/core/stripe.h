@@ -40,6 +40,7 @@ struct stripe {
 	bool running;           /* START was sent */
 	bool ended;             /* ABORT was sent; everything that arrives is discarded */
 	uint64_t processes;     /* divisor of an average */
+	uint64_t features;      /* running: what the job uses */
 	unsigned attached;      /* sessions */
 	bool departed;          /* a rank sent GOODBYE after START: no operation can complete any more */
 	unsigned departed_rank; /* the last one that did */

@@ -229,6 +229,26 @@ void registry_set_limits(struct registry *r, const struct registry_limits *limit
 	r->opt.limits = *limits;
 }
 
+/* Counts a rank once, although each of its lanes may report its loss. */
+static void registry_count_lost(struct registry *r, struct member *m)
+{
+	r->lost_ranks += !m->lost;
+	m->lost = true;
+}
+
+/* Keeps what names the cause: NaN spreads to all ranks with the next operations. */
+static void registry_take_nonfinite(struct registry *r, struct job *j, const struct lane_event *ev)
+{
+	struct registry_found *f = &j->found;
+
+	if (!f->what[0] || ev->nan > f->nan || (ev->nan == f->nan && ev->seq < f->seq)) {
+		f->nan = ev->nan;
+		f->seq = ev->seq;
+		snprintf(f->what, sizeof f->what, "%.*s", CONTROL_FOUND - 1, ev->why.msg);
+	}
+	registry_emit(r, j, (struct registry_action){.type = REGISTRY_NONFINITE, .why = ev->why, .rank = ev->rank});
+}
+
 void registry_lane_event(struct registry *r, const struct lane_event *ev)
 {
 	struct job *j = job_by_id(r, ev->job);
@@ -246,6 +266,12 @@ void registry_lane_event(struct registry *r, const struct lane_event *ev)
 		registry_admitted(r, ev->job);
 		return;
 	}
+	if (ev->type == LANE_NONFINITE) {
+		registry_take_nonfinite(r, j, ev);
+		return;
+	}
+	if (ev->type == LANE_LOST)
+		registry_count_lost(r, &j->members[ev->rank]);
 	registry_emit(r, j,
 		      (struct registry_action){
 			  .type = ev->type == LANE_LOST ? REGISTRY_LOST : REGISTRY_LATE,

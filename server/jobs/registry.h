@@ -42,14 +42,15 @@ struct registry_job {
 };
 
 enum registry_action_type {
-	REGISTRY_OPENED, /* the first rank came; the memory is allocated */
-	REGISTRY_START,  /* lane_start on every lane, with `begin` */
-	REGISTRY_TELL,   /* lane_tell `frame` on every lane */
-	REGISTRY_ABORT,  /* lane_abort on every lane, with `why` */
-	REGISTRY_CLOSED, /* the last session is closed */
-	REGISTRY_LOST,   /* `rank` of a running job was lost, for the reason `why`; another action ends the job */
-	REGISTRY_ASK,    /* lane_ask for `rank` and `lane` on this thread */
-	REGISTRY_LATE,   /* `late` ranks, the first of which is `rank`, delay the others */
+	REGISTRY_OPENED,    /* the first rank came; the memory is allocated */
+	REGISTRY_START,     /* lane_start on every lane, with `begin` */
+	REGISTRY_TELL,      /* lane_tell `frame` on every lane */
+	REGISTRY_ABORT,     /* lane_abort on every lane, with `why` */
+	REGISTRY_CLOSED,    /* the last session is closed */
+	REGISTRY_LOST,      /* `rank` of a running job was lost, for the reason `why`; another action ends the job */
+	REGISTRY_ASK,       /* lane_ask for `rank` and `lane` on this thread */
+	REGISTRY_NONFINITE, /* `rank` has sent NaN, or infinity, for the first time: `why` */
+	REGISTRY_LATE,      /* `late` ranks, the first of which is `rank`, delay the others */
 };
 
 /* One action for the driver; each field says for which types it is set. */
@@ -59,9 +60,9 @@ struct registry_action {
 	const uint8_t *frame; /* TELL; valid for the call */
 	uint32_t frame_len;
 	struct lane_begin begin; /* START */
-	struct rs_err why;       /* ABORT, LOST */
+	struct rs_err why;       /* ABORT, LOST, NONFINITE */
 	struct rs_cause cause;   /* ABORT: the same as data */
-	unsigned rank;           /* LOST, LATE, ASK */
+	unsigned rank;           /* LOST, LATE, ASK, NONFINITE */
 	unsigned lane;           /* ASK: of the job */
 	unsigned thread;         /* ASK: number of the reducer's lane */
 	uint64_t question;       /* ASK: its number */
@@ -106,7 +107,7 @@ void registry_admitted(struct registry *r, uint64_t job);
 void registry_session_closed(struct registry *r, uint64_t job, unsigned rank, unsigned lane, bool clean);
 /* Ends a job that a lane has ended. */
 void registry_failed(struct registry *r, uint64_t job, const struct rs_err *why, const struct rs_cause *cause);
-/* Processes LANE_LOST, LANE_LATE, LANE_ANSWERED and LANE_PROVEN. */
+/* Processes LANE_LOST, LANE_LATE, LANE_ANSWERED, LANE_NONFINITE and LANE_PROVEN. */
 void registry_lane_event(struct registry *r, const struct lane_event *ev);
 
 /* Sets the time, before other calls. Only the status depends on it. */

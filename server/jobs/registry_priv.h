@@ -14,6 +14,7 @@ enum {
 struct member {
 	uint64_t incarnation;
 	uint64_t lanes;
+	bool lost;         /* from this reducer */
 	uint64_t probing;  /* those of them through which no large message has passed yet */
 	uint64_t features; /* that each of its connections has announced */
 	uint32_t processes;
@@ -21,6 +22,13 @@ struct member {
 	char evidence[CONTROL_EVIDENCE];
 	char peer[MEMBER_PEER];
 	char transport[MEMBER_TRANSPORT];
+};
+
+/* NaN, or without it infinity, in the lowest operation of a job. */
+struct registry_found {
+	bool nan;
+	uint64_t seq;
+	char what[CONTROL_FOUND]; /* "": none */
 };
 
 /* One generation of a job. Invariant: `sessions` is the number of set bits in `lanes`
@@ -38,8 +46,9 @@ struct job {
 	unsigned base;              /* thread of lane 0 */
 	bool running, ended;
 	uint64_t opened_ms, started_ms;
-	struct rs_err why;             /* ended */
-	struct rs_cause cause;         /* ended: `why` as data */
+	struct rs_err why;     /* ended */
+	struct rs_cause cause; /* ended: `why` as data */
+	struct registry_found found;
 	char refused[CONTROL_MESSAGE]; /* why a rank was last refused for good while the job gathers */
 	uint8_t *memory;
 	uint64_t memory_len;
@@ -86,6 +95,7 @@ struct registry {
 	struct registry_contender contenders[REGISTRY_CONTENDERS]; /* the next one is written at contenders_next */
 	unsigned contenders_next;
 	uint64_t ended[STATUS_ENDS]; /* jobs, since the process started */
+	uint64_t lost_ranks;         /* the same */
 	uint64_t question;           /* the last one. They begin at 2: 1 asks for an acknowledgement only */
 };
 

@@ -39,6 +39,7 @@ static void add_job(const struct registry *r, const struct job *j, struct status
 	to->checksum = f->checksum;
 	to->failover = f->retain;
 	to->joined = j->complete;
+	to->nonfinite = status_reply_text(reply, j->found.what);
 	for (unsigned k = 0; k < f->world_size; k++) {
 		const struct member *m = &j->members[k];
 		Reduction__V1__RankStatus *rank = to->ranks[k];
@@ -67,6 +68,7 @@ struct status *registry_status(const struct registry *r)
 	}
 	for (unsigned k = 0; k < STATUS_ENDS; k++)
 		st->reply.m.ended[k]->count = r->ended[k];
+	st->reply.m.lost_ranks = r->lost_ranks;
 	st->reply.m.draining = r->draining;
 	st->reply.m.jobs_max = r->opt.limits.jobs;
 	st->reply.m.memory_bytes = r->memory;

@@ -160,6 +160,8 @@ static void add_session(Reduction__V1__JobStatus *job, const struct lane_report_
 
 	add_traffic(job->traffic, &s->total, &s->second);
 	add_traffic(rank->traffic, &s->total, &s->second);
+	job->nan_operations += s->total.nan_operations;
+	job->infinite_operations += s->total.infinite_operations;
 	rank->waited_ms = most(rank->waited_ms, s->total.waited_ms);
 	rank->waited_permil = (uint32_t)most(rank->waited_permil, waited_ms);
 	rank->late_ms += (double)s->second.late_ms;

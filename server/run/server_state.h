@@ -29,7 +29,7 @@
 #include "server/run/server_uv.h"
 
 /* Log events with a limit of lines per second. */
-enum limited { LIMITED_REFUSED, LIMITED_DESCRIPTORS, LIMITED_JOBS, LIMITED_LATE, LIMITED_NR };
+enum limited { LIMITED_REFUSED, LIMITED_DESCRIPTORS, LIMITED_JOBS, LIMITED_LATE, LIMITED_NONFINITE, LIMITED_NR };
 
 /* One listening socket. */
 struct listening {

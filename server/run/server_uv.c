@@ -45,11 +45,11 @@ static void server_log_job(struct server *s, const char *event, const struct reg
 	       rs_kv_u("processes", j->processes), rs_kv_u("memory_bytes", j->memory));
 }
 
-/* A job with failover goes on without this reducer, unless it has lost a rank, which
- * rank-lost says. */
+/* A job with failover goes on without this reducer, unless a rank is the cause: the other
+ * reducers have lost it too then, but for faults of the network. */
 static void server_log_end(struct server *s, const struct registry_action *a)
 {
-	bool continues = a->why.code == RS_ECUT;
+	bool continues = a->why.code == RS_ECUT && !a->cause.rank;
 
 	if (server_may_log(s, LIMITED_JOBS))
 		rs_log(s->log, continues ? RS_LOG_INFO : RS_LOG_WARN, continues ? "job-left" : "job-aborted",
@@ -73,6 +73,14 @@ static void server_log_late(struct server *s, const struct registry_action *a)
 		       rs_kv_u("generation", a->job.generation), rs_kv_u("rank", a->rank), rs_kv_s("label", a->label),
 		       rs_kv_u("late_ranks", a->late), rs_kv_u("operation", a->seq),
 		       rs_kv_u("waited_ms", a->waited_ms));
+}
+
+static void server_log_nonfinite(struct server *s, const struct registry_action *a)
+{
+	if (server_may_log(s, LIMITED_NONFINITE))
+		rs_log(s->log, RS_LOG_WARN, "nonfinite", rs_kv_s("job", a->job.name),
+		       rs_kv_u("generation", a->job.generation), rs_kv_u("rank", a->rank),
+		       rs_kv_s("found", a->why.msg));
 }
 
 static void server_on_action(void *ctx, const struct registry_action *a)
@@ -106,6 +114,9 @@ static void server_on_action(void *ctx, const struct registry_action *a)
 		return;
 	case REGISTRY_LATE:
 		server_log_late(s, a);
+		return;
+	case REGISTRY_NONFINITE:
+		server_log_nonfinite(s, a);
 		return;
 	case REGISTRY_ASK:
 		lane_thread_ask(s->lanes[a->thread], a->job.id, a->lane, a->rank, a->question);
@@ -349,6 +360,7 @@ static struct server *server_new(const struct server_options *opt)
 	s->limits[LIMITED_REFUSED] = (struct rs_log_limit){.event = "connection-refused", .per_s = LINES_PER_S};
 	s->limits[LIMITED_DESCRIPTORS] = (struct rs_log_limit){.event = "out-of-descriptors", .per_s = LINES_PER_S};
 	s->limits[LIMITED_LATE] = (struct rs_log_limit){.event = "rank-late", .per_s = LINES_PER_S};
+	s->limits[LIMITED_NONFINITE] = (struct rs_log_limit){.event = "nonfinite", .per_s = LINES_PER_S};
 	s->limits[LIMITED_JOBS] = (struct rs_log_limit){.event = "job", .per_s = JOB_LINES_PER_S};
 	s->max_connections = opt->cfg->server.max_connections;
 	s->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);

@@ -57,7 +57,8 @@ FIRST = [
     ("a wrong header checksum", wire.frame(wire.HELLO, header_sum=1), PROTO),
     ("a header checksum of 0", wire.frame(wire.HELLO, header_sum=0), PROTO),
     ("type 0", wire.frame(0), PROTO),
-    ("type 22", wire.frame(22), PROTO),
+    ("type 23", wire.frame(23), PROTO),
+    ("NONFINITE", wire.frame(wire.NONFINITE), PROTO),
     ("type 255", wire.frame(255), PROTO),
     ("flag 8", wire.frame(wire.HELLO, flags=8), PROTO),
     ("flag 128", wire.frame(wire.HELLO, flags=0x81), PROTO),
@@ -215,8 +216,15 @@ RULES = [
     ("HELLO again", [wire.hello()], PROTO),
     ("PROOF", [wire.frame(wire.PROOF)], PROTO),
     ("PROBE", [wire.frame(wire.PROBE, bytes(KIB64))], PROTO),
+    ("NONFINITE without its feature", [wire.frame(wire.NONFINITE, pb.Nonfinite(nan_operations=1))], PROTO),
     ("an ABORT of its own", [wire.frame(wire.ABORT, pb.Abort(code=MISMATCH, message="rank 1: enough"))], MISMATCH),
 ]  # fmt: skip
+
+# The same in a job with the feature `nonfinite`.
+NONFINITES = [
+    ("bytes that are no message", [wire.frame(wire.NONFINITE, b"\xff")], PROTO),
+    ("a wrong payload checksum", [wire.frame(wire.NONFINITE, b"\x08\x01", flags=4, payload_sum=1)], PROTO),
+]
 
 # The same after rank 0 has sent data([1], name_hash=5).
 DIFFERENT = [
@@ -538,6 +546,8 @@ class Table:
             self.row(f"return of ranks with the features {announced}", lambda: self.comes_back(announced))
         for name, frames, code in RULES:
             self.row(f"running: {name}", lambda: self.rule(frames, code))
+        for name, frames, code in NONFINITES:
+            self.row(f"NONFINITE: {name}", lambda: self.rule(frames, code, features=5))
         for name, frames, code in DIFFERENT:
             self.row(f"after rank 0: {name}", lambda: self.rule(frames, code, [data([1], name_hash=5)]))
         for name, frames, code in RETAIN:

@@ -354,7 +354,7 @@ static void on_frame(struct world *w, unsigned link)
 		l->ended = true;
 		break;
 	default:
-		must(l->in.f.type == FRAME_PING || l->in.f.type == FRAME_SETTLE);
+		must(l->in.f.type == FRAME_PING || l->in.f.type == FRAME_SETTLE || l->in.f.type == FRAME_NONFINITE);
 	}
 }
 

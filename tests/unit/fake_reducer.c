@@ -379,6 +379,10 @@ static void on_frame(struct reducers *f, unsigned link, const struct frame *h, c
 		l->pings++;
 		l->ping_count = h->of.count;
 		break;
+	case FRAME_NONFINITE:
+		l->nonfinites++;
+		ck_assert_int_eq(control_unpack_nonfinite(payload, h->payload_len, &l->nonfinite, &e), 0);
+		break;
 	case FRAME_PROBE:
 		l->probes++;
 		l->probe_bytes = h->payload_len;

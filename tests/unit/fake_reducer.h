@@ -29,10 +29,12 @@ struct reducer_link {
 	bool greeted; /* HELLO has arrived */
 	bool started; /* START was sent */
 	unsigned pings, goodbyes, aborts, settles, views;
-	unsigned probes;      /* PROBE frames */
-	uint32_t probe_bytes; /* of the last one */
-	uint64_t ping_count;  /* `count` of the last PING */
-	struct rs_err abort;  /* the last one */
+	unsigned nonfinites;                /* NONFINITE frames */
+	struct control_nonfinite nonfinite; /* the last one */
+	unsigned probes;                    /* PROBE frames */
+	uint32_t probe_bytes;               /* of the last one */
+	uint64_t ping_count;                /* `count` of the last PING */
+	struct rs_err abort;                /* the last one */
 	struct rs_cause abort_cause;
 	struct control_view view; /* the same */
 	struct frame *data;       /* of every DATA and HAVE, in order */

@@ -24,6 +24,11 @@ static void on_event(void *ctx, const struct lane_event *ev)
 		fw->event = *ev;
 		return;
 	}
+	if (ev->type == LANE_NONFINITE) {
+		fw->nonfinite++;
+		fw->event = *ev;
+		return;
+	}
 	if (ev->type == LANE_PROVEN) {
 		fw->proven++;
 		return;

@@ -45,12 +45,13 @@ struct fw_world {
 	bool probe;
 	struct fw_worker w[FAKE_WORLD_MAX];
 	uint64_t now_ms;
-	size_t out_piece;                                    /* most bytes of one sendmsg */
-	unsigned failed, gone, lost, late, answered, proven; /* events */
-	unsigned clean;                                      /* of those gone */
-	struct rs_err why;                                   /* of the last LANE_FAILED */
-	struct lane_event event;                             /* the last LANE_LOST, LANE_LATE or LANE_ANSWERED */
-	unsigned slots_seen_max;                             /* most slots that were alive at once */
+	size_t out_piece;                                               /* most bytes of one sendmsg */
+	unsigned failed, gone, lost, late, answered, proven, nonfinite; /* events */
+	unsigned clean;                                                 /* of those gone */
+	struct rs_err why;                                              /* of the last LANE_FAILED */
+	struct lane_event event; /* the last LANE_LOST, LANE_LATE, LANE_ANSWERED or
+				    LANE_NONFINITE */
+	unsigned slots_seen_max; /* most slots that were alive at once */
 	uint32_t random;
 };
 

@@ -39,8 +39,7 @@ void local_op_check_inputs(struct local_op *op, const void *sum, uint64_t first,
 			op->bad_rank = i;
 }
 
-static int local_nonfinite_fail(const struct local_op *op, unsigned local_rank, const struct nonfinite *f,
-				struct rs_err *e)
+static int local_nonfinite_fail(struct local_op *op, unsigned local_rank, const struct nonfinite *f, struct rs_err *e)
 {
 	char who[LOCAL_RANK_TEXT], did[LOCAL_RANK_TEXT + 8];
 
@@ -49,7 +48,7 @@ static int local_nonfinite_fail(const struct local_op *op, unsigned local_rank, 
 }
 
 /* Every local rank's element is finite, but the sum is not. */
-static int local_nonfinite_fail_all(const struct local_op *op, const struct nonfinite *f, struct rs_err *e)
+static int local_nonfinite_fail_all(struct local_op *op, const struct nonfinite *f, struct rs_err *e)
 {
 	char who[LOCAL_RANK_TEXT], did[LOCAL_RANK_TEXT + 64];
 
@@ -83,7 +82,7 @@ static int local_nonfinite_inspect_sum(struct exchange_op *x, const void *at, ui
 static int local_nonfinite_inspect_one(struct exchange_op *x, const void *at, uint64_t first, uint32_t n,
 				       struct rs_err *e)
 {
-	const struct local_op *op = (const struct local_op *)x;
+	struct local_op *op = (struct local_op *)x;
 	struct nonfinite f;
 
 	if (!nonfinite_find(&f, op->job->hub->kernels, x->of.dtype, at, first, n))

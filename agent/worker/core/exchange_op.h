@@ -53,6 +53,7 @@ struct exchange_op {
 	struct exchange_op *next, *prev; /* in the order of seq */
 	uint8_t stream;                  /* priority on the connection */
 	bool nonfinite_found;            /* inspect() has returned an error */
+	bool nonfinite_is_nan;           /* and found NaN, not infinity */
 	bool disjoint;                   /* send and recv share no bytes */
 	uint32_t chunk_elems;
 	uint64_t position;    /* number of chunks of earlier operations with the same priority */

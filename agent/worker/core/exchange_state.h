@@ -103,10 +103,13 @@ struct exchange {
 	struct reducer_loss *losses; /* [reducers] */
 	uint64_t reports_n;          /* number of losses that reducers reported themselves */
 	struct retain retain;
-	uint64_t stable;     /* every rank has the results of all operations below it, as reducers say */
-	bool leaving;        /* goodbye waits until all operations are stable */
-	uint64_t warn_ms;    /* do not warn of a late operation before this time */
-	uint64_t warned_seq; /* nor of operations below this seq */
+	uint64_t stable;                /* every rank has the results of all operations below it, as reducers say */
+	bool leaving;                   /* goodbye waits until all operations are stable */
+	struct control_nonfinite found; /* NaN and infinity in this rank's contributions so far; see nonfinite.c */
+	bool found_new;                 /* reducers do not know all of it */
+	uint64_t told_ms;               /* when they were last told; 0: never */
+	uint64_t warn_ms;               /* do not warn of a late operation before this time */
+	uint64_t warned_seq;            /* nor of operations below this seq */
 	struct exchange_trace trace;
 	bool ping_on_done; /* some link has to send PING when an operation is done */
 };

@@ -5,7 +5,7 @@
 
 /* A reducer without these may come back to a job that uses them: no operation depends on
  * them. */
-static const uint64_t features_optional = FEATURE_START | FEATURE_PROBE;
+static const uint64_t features_optional = FEATURE_START | FEATURE_PROBE | FEATURE_NONFINITE;
 
 uint64_t features_known(const struct exchange *x)
 {

@@ -31,7 +31,7 @@ void link_reset(struct link *l)
 	l->proven = false;
 	l->probe = LINK_PROBE_NONE;
 	l->view = LINK_NO_VIEW;
-	l->view_due = l->settle_due = l->ping_due = l->ping_on_done = false;
+	l->view_due = l->settle_due = l->ping_due = l->nonfinite_due = l->ping_on_done = false;
 	l->question = 0;
 }
 

@@ -17,7 +17,7 @@ enum {
 	LINK_LATE_WARN_MS = 10000,        /* warn of an operation that is late by this time, at most once in it */
 	LINK_ABSENT_MS = 5000,            /* then a job starts without an unreachable reducer, which may join later */
 	LINK_FLUSH_MS = 1000,             /* for sending the last frames and for the peer's close */
-	LINK_CONTROL_OUT = 2048,          /* bytes: HELLO and ABORT fit, or VIEW, SETTLE, PING and ABORT */
+	LINK_CONTROL_OUT = 2560,          /* bytes: HELLO and ABORT fit, or VIEW, SETTLE, PING, NONFINITE and ABORT */
 	LINK_RETAINED = FRAME_PRIORITIES, /* the stream of retained results that a reducer has asked for (FETCH) */
 	LINK_STREAMS
 };
@@ -56,6 +56,7 @@ struct link {
 	uint64_t
 	    view; /* LINK_RUNNING: number of the view in which chunks may be sent; LINK_NO_VIEW: none until RESUME */
 	bool view_due, settle_due, ping_due; /* VIEW, SETTLE or PING is to be sent when control_out is empty */
+	bool nonfinite_due;                  /* the same for NONFINITE */
 	bool busy;                           /* the last attempt was refused for now: the reducer is there */
 	bool ping_on_done;                   /* the reducer wants a PING when operations are done */
 	uint64_t question;                   /* the largest count of a PING of the reducer; PING repeats it */

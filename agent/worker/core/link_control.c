@@ -274,6 +274,7 @@ static void link_on_start(struct link *l, uint64_t now_ms)
 			exchange_fail(l->x, &e, true, NULL, now_ms);
 	} else {
 		l->state = LINK_RUNNING;
+		l->nonfinite_due = l->x->found.first[0] != '\0';
 		view_started(l, now_ms);
 	}
 }

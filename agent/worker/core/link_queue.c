@@ -30,6 +30,15 @@ static void link_queue_view(struct link *l)
 	link_queue_frame(l, FRAME_VIEW, payload, control_pack_view(payload, &l->x->view));
 }
 
+/* On the first of the connections to a reducer. */
+static void link_queue_nonfinite(struct link *l)
+{
+	uint8_t payload[FRAME_CONTROL_MAX];
+
+	if (!l->lane && (l->features & FEATURE_NONFINITE))
+		link_queue_frame(l, FRAME_NONFINITE, payload, control_pack_nonfinite(payload, &l->x->found));
+}
+
 static void link_queue_ping(struct link *l)
 {
 	const struct exchange *x = l->x;
@@ -71,8 +80,10 @@ void link_queue_due(struct link *l)
 		link_queue_empty(l, FRAME_SETTLE);
 	if (l->ping_due)
 		link_queue_ping(l);
+	if (l->nonfinite_due && l->state == LINK_RUNNING)
+		link_queue_nonfinite(l);
 	l->settle_due &= l->state != LINK_RUNNING;
-	l->view_due = l->ping_due = false;
+	l->view_due = l->ping_due = l->nonfinite_due = false;
 }
 
 int link_queue_hello(struct link *l, struct rs_err *e)

@@ -94,6 +94,8 @@ static void write_reducer(struct metrics_out *o, const reply *m)
 		       "Connections of workers that were refused.");
 	for (size_t i = 0; i < m->n_refusals; i++)
 		metrics_count(o, m->refusals[i]->count, (const char *[]){"reason", m->refusals[i]->reason, NULL});
+	metrics_family(o, METRICS_COUNTER, "reduction_lost_ranks", "Ranks of running jobs that were lost.");
+	metrics_count(o, m->lost_ranks, none);
 	metrics_family(o, METRICS_COUNTER, "reduction_ended_jobs", "Jobs that have ended.");
 	for (size_t i = 0; i < m->n_ended; i++)
 		metrics_count(o, m->ended[i]->count, (const char *[]){"reason", m->ended[i]->reason, NULL});
@@ -380,6 +382,19 @@ static const struct {
      job_sending_times},
 };
 
+static void write_nonfinite(struct metrics_out *o, const struct shown *s)
+{
+	metrics_family(o, METRICS_COUNTER, "reduction_job_nonfinite_operations",
+		       "Operations in which a rank sent NaN or infinity, summed over the ranks.");
+	for (size_t i = 0; i < s->n; i++) {
+		const char *nan[] = {"reduction_job", s->jobs[i]->name, "value", "nan", NULL};
+		const char *infinity[] = {"reduction_job", s->jobs[i]->name, "value", "infinity", NULL};
+
+		metrics_count(o, s->jobs[i]->nan_operations, nan);
+		metrics_count(o, s->jobs[i]->infinite_operations, infinity);
+	}
+}
+
 static void write_jobs(struct metrics_out *o, const reply *m, const struct shown *s)
 {
 	metrics_family(o, METRICS_GAUGE, "reduction_job_state", "1 for the state of the job, else 0.");
@@ -391,6 +406,7 @@ static void write_jobs(struct metrics_out *o, const reply *m, const struct shown
 			metrics_sample(o, job_families[f].get(s->jobs[i]),
 				       (const char *[]){"reduction_job", s->jobs[i]->name, NULL});
 	}
+	write_nonfinite(o, s);
 	for (size_t f = 0; f < sizeof traffic_families / sizeof traffic_families[0]; f++) {
 		metrics_family(o, METRICS_COUNTER, traffic_families[f].name, traffic_families[f].help);
 		for (size_t i = 0; i < s->n; i++)

@@ -81,7 +81,8 @@ class NonFinite(unittest.TestCase):
                 said = found(c.agents or workers)
                 want = sorted(f"rank {rank} (pid {workers[rank].pid} on HOST) sent {what}" for rank, what in SAID)
                 self.assertEqual(sorted(re.sub(r" on \S+\)", " on HOST)", s) for s in said), want)
-                self.assertEqual(found(c.reducers), [])
+                heard = set(found(c.reducers))  # the first of each rank and kind
+                self.assertTrue(heard and heard <= set(said), heard)
 
     def test_fail(self):
         config = {"job": {"detect_nonfinite": "fail"}}

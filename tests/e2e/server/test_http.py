@@ -23,6 +23,7 @@ import harness
 HAS_HTTP = b"libmicrohttpd.so" in pathlib.Path(harness.binary("reduction-server")).read_bytes()
 TOKEN = "read-token-of-a-test"
 HTTP = ("--http", "127.0.0.1:0")
+GRPC = ("--grpc", "127.0.0.1:0") if harness.HAS_GRPC else ()
 DEPLOY = harness.ROOT / "deploy"
 
 # Sums once for each line of its input.
@@ -82,6 +83,15 @@ def get(address, path, headers=None, method="GET"):
 
 def http_of(proc):
     return proc.wait_text(r"\bhttp-ready\b.*?address=(\S+)").group(1)
+
+
+def grpc_of(proc):
+    return proc.wait_text(r"\bgrpc-ready\b.*?address=(\S+)").group(1)
+
+
+def ctl(*words):
+    """Returns what reductionctl prints."""
+    return subprocess.run([harness.binary("reductionctl"), *words], capture_output=True, text=True, check=True).stdout
 
 
 def samples(text):
@@ -192,6 +202,26 @@ class Port(unittest.TestCase):
                 s.send(b"GET / HTTP/1.1\r\n")
             until(lambda: counts("refused_connections"), "refusal")
             self.assertEqual(counts("refused_connections"), {"protocol": 1})
+
+    def test_nan(self):
+        """Each reducer knows which rank sent NaN: its log, status, metrics and reductionctl."""
+        with harness.Cluster(reducers=2, server_args=[*HTTP, *GRPC]) as c:
+            ranks = c.start_workers(2, ENDS, {"END": "nan"})
+            for rank in ranks:
+                rank.said("open")
+            for reducer in c.reducers:
+                line = reducer.wait_text(r"warn +nonfinite job=test generation=0 rank=1 found=\"(.*)\"")
+                self.assertRegex(line.group(1), r"rank 1 \(pid .* sent NaN: element 5 of all-reduce 1$")
+                job = json.loads(get(http_of(reducer), "/status")[2])["jobs"][0]
+                self.assertEqual((job["nan_operations"], job["infinite_operations"]), (1, 0))
+                self.assertEqual(job["nonfinite"], line.group(1))
+                series = 'reduction_job_nonfinite_operations_total{reduction_job="test",value="nan"}'
+                self.assertEqual(samples(get(http_of(reducer), "/metrics")[2])[series], 1)
+                if harness.HAS_GRPC:
+                    self.assertIn("first NaN or infinity: " + line.group(1), ctl("status", grpc_of(reducer)))
+            for rank in ranks:
+                rank.tell()
+            c.wait_all(ranks)
 
     def test_rights(self):
         with harness.Cluster(start=False) as c:

@@ -4,6 +4,7 @@
 #include "agent/worker/core/link.h"
 #include "agent/worker/core/nonfinite.h"
 #include "common/dtype.h"
+#include "proto/features.h"
 #include "tests/unit/fake_reducer.h"
 
 #include <check.h>
@@ -156,6 +157,103 @@ START_TEST(log_warns_once_and_continues)
 }
 END_TEST
 
+static void say_start(struct reducers *f, uint64_t features)
+{
+	uint8_t payload[FRAME_CONTROL_MAX];
+
+	for (unsigned i = 0; i < 2; i++) {
+		uint32_t len = control_pack_start(payload, &(struct control_start){.features = features});
+
+		f->l[i].started = true;
+		reducers_say_control(f, i, FRAME_START, payload, len);
+	}
+	reducers_pump(f);
+}
+
+/* Opens a job in which both reducers have these features. */
+static void open_telling(struct reducers *f, uint64_t features)
+{
+	char yaml[512];
+
+	snprintf(yaml, sizeof yaml, two_reducers, "log");
+	reducers_open_offering(f, yaml, 2, 1000, FEATURES_ALL);
+	f->start = false;
+	reducers_advance(f, 1);
+	say_start(f, features);
+}
+
+static void run(struct reducers *f, bool bad)
+{
+	static struct reducers_op o;
+
+	submit(f, &o, bad);
+	reducers_pump(f);
+	ck_assert_int_eq(o.done, 1);
+	ck_assert_uint_le(exchange_next(f->x), f->now_ms + 1000);
+	reducers_advance(f, 1);
+}
+
+/* At once, then at most once a second, with the counts so far. */
+START_TEST(reducers_are_told)
+{
+	struct reducers f;
+
+	open_telling(&f, FEATURES_ALL);
+	run(&f, false);
+	ck_assert_uint_eq(f.l[0].nonfinites, 0);
+	for (unsigned n = 0; n < 3; n++)
+		run(&f, true);
+	for (unsigned i = 0; i < 2; i++) {
+		ck_assert_uint_eq(f.l[i].nonfinites, 1);
+		ck_assert_uint_eq(f.l[i].nonfinite.nan_operations, 1);
+		ck_assert_uint_eq(f.l[i].nonfinite.infinite_operations, 0);
+		ck_assert_uint_eq(f.l[i].nonfinite.seq, 1);
+		ck_assert_ptr_nonnull(strstr(f.l[i].nonfinite.first, "rank 0 sent NaN: element "));
+	}
+	reducers_advance(&f, 1100);
+	for (unsigned i = 0; i < 2; i++) {
+		ck_assert_uint_eq(f.l[i].nonfinites, 2);
+		ck_assert_uint_eq(f.l[i].nonfinite.nan_operations, 3);
+		ck_assert_uint_eq(f.l[i].nonfinite.seq, 1);
+	}
+	reducers_close(&f);
+}
+END_TEST
+
+START_TEST(infinity_counts_apart_and_nan_is_named_first)
+{
+	struct reducers f;
+	struct reducers_op o;
+
+	open_telling(&f, FEATURES_ALL);
+	submit(&f, &o, false);
+	o.x[CHUNK] = -INFINITY;
+	reducers_pump(&f);
+	reducers_advance(&f, 1);
+	ck_assert_uint_eq(f.l[1].nonfinite.infinite_operations, 1);
+	ck_assert_str_eq(f.l[1].nonfinite.first, "rank 0 sent -infinity: element 256 of all-reduce 0 (grad)");
+	run(&f, true);
+	reducers_advance(&f, 1100);
+	ck_assert_uint_eq(f.l[1].nonfinite.infinite_operations, 1);
+	ck_assert_uint_eq(f.l[1].nonfinite.nan_operations, 1);
+	ck_assert_uint_eq(f.l[1].nonfinite.seq, 1);
+	ck_assert_ptr_nonnull(strstr(f.l[1].nonfinite.first, "rank 0 sent NaN: element "));
+	reducers_close(&f);
+}
+END_TEST
+
+START_TEST(older_reducers_are_not_told)
+{
+	struct reducers f;
+
+	open_telling(&f, FEATURES_ALL & ~FEATURE_NONFINITE);
+	run(&f, true);
+	reducers_advance(&f, 1100);
+	ck_assert_uint_eq(f.l[0].nonfinites + f.l[1].nonfinites, 0);
+	reducers_close(&f);
+}
+END_TEST
+
 /* No byte of the chunk is sent, the operation fails on this rank, and both reducers get
  * the reason. */
 START_TEST(fail_ends_the_job_before_the_chunk_is_sent)
@@ -203,6 +301,9 @@ int main(void)
 	tcase_add_test(tc, only_floats_are_checked_and_only_if_configured);
 	tcase_add_test(tc, the_message_has_all_facts);
 	tcase_add_test(tc, log_warns_once_and_continues);
+	tcase_add_test(tc, reducers_are_told);
+	tcase_add_test(tc, infinity_counts_apart_and_nan_is_named_first);
+	tcase_add_test(tc, older_reducers_are_not_told);
 	tcase_add_test(tc, fail_ends_the_job_before_the_chunk_is_sent);
 	suite_add_tcase(suite, tc);
 	runner = srunner_create(suite);
