@@ -33,7 +33,7 @@ $(B)/tests/unit/agent/nccl/test_coll: $(patsubst %,$(B)/agent/nccl/%.o,coll coll
 $(B)/tests/unit/agent/nccl/test_coll: private WRAP := -Wl,--wrap=pthread_mutex_lock
 $(B)/tests/unit/agent/nccl/test_tuner: $(B)/agent/nccl/tuner.o
 # rules of reductionctl
-$(B)/tests/unit/deploy/ctl/test_doctor $(B)/tests/unit/deploy/ctl/test_doctor_watch: $(patsubst %,$(B)/deploy/ctl/%.o,doctor_rules doctor_watch)
+$(addprefix $(B)/tests/unit/deploy/ctl/,test_doctor test_doctor_watch test_doctor_past): $(patsubst %,$(B)/deploy/ctl/%.o,doctor_rules doctor_watch doctor_past)
 $(B)/tests/unit/deploy/ctl/test_archive: $(B)/deploy/ctl/archive.o $(gzip_obj)
 $(B)/tests/unit/deploy/ctl/test_archive: private unit_libs := $(ZLIB_LIBS)
 $(B)/tests/unit/deploy/ctl/test_gzip: $(B)/deploy/ctl/gzip_stored.o

@@ -101,6 +101,27 @@ static void look(struct visit *v, bool again)
 	}
 }
 
+/* Adds what the events show that a process still has. Without an answer nothing is
+ * known of them. */
+static void judge_past(struct visit *v, unsigned i)
+{
+	Reduction__V1__EventsRequest request = REDUCTION__V1__EVENTS_REQUEST__INIT;
+	struct doctor_past past = {.now_ms = v->targets[i].after->unix_ms};
+	struct rpc_query *query;
+	ProtobufCMessage *m;
+	struct rs_err e;
+
+	request.past_only = true;
+	if (reducers_send(&v->reducers, i, "/reduction.v1.Control/Events", &request.base, LOOK_MS, &query, &e))
+		return;
+	while (reducers_next(&v->reducers, i, query, &reduction__v1__event__descriptor, &m, &e) == 1) {
+		doctor_past_event(&past, (const Reduction__V1__Event *)m);
+		protobuf_c_message_free_unpacked(m, NULL);
+	}
+	v->reducers.rpc->query_free(query);
+	doctor_past_end(&past, &v->found, target_name(v, i), v->request.job[0] ? v->request.job : NULL);
+}
+
 /* Adds what the window between the last two looks shows, or the only look. */
 static void judge(struct visit *v, bool last)
 {
@@ -110,6 +131,8 @@ static void judge(struct visit *v, bool last)
 
 		if (t->after)
 			doctor_look(&v->found, t->before, t->after, target_name(v, i));
+		if (t->after && last)
+			judge_past(v, i);
 		else if (last)
 			doctor_no_answer(&v->found, target_name(v, i), t->why.msg);
 	}
@@ -134,7 +157,7 @@ static void watch(struct visit *v)
 	for (unsigned w = 1; v->jobs && w <= WINDOWS; w++) {
 		wait_window(v->seconds / WINDOWS);
 		look(v, w == WINDOWS);
-		judge(v, w == WINDOWS);
+		judge(v, w == WINDOWS || !v->jobs);
 	}
 	if (!v->watch.windows)
 		judge(v, true);

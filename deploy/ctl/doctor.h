@@ -37,6 +37,9 @@ enum {
 	FINDINGS_MAX = 64,
 	PACES_MAX = 256,
 	WATCHED_MAX = 256,
+	PAST_MS = 5 * 60000, /* for which a refusal, or the end of a job, is a finding */
+	REFUSED_MS = 60000,  /* for which a refusal is an urgent one */
+	PAST_ENDS = 8,       /* the latest ends of jobs of a process */
 };
 
 /* One thing that is wrong. Findings with a higher score come first. Those of several
@@ -50,7 +53,7 @@ struct finding {
 	char job[256];    /* "": of the process */
 	char process[64]; /* that has shown it */
 	char what[256];   /* names the subject, no measured value */
-	char evidence[256];
+	char evidence[440];
 	const char *action;
 };
 
@@ -88,6 +91,38 @@ void doctor_compare(struct findings *all);
 
 /* Adds a process that has not answered; `why` is the sentence about it. */
 void doctor_no_answer(struct findings *all, const char *name, const char *why);
+
+/* A finding that needs one look; the fields are those of struct finding. */
+struct fact {
+	const char *id;
+	unsigned score;
+	const char *process, *job, *what, *evidence, *action;
+};
+void doctor_fact(struct findings *all, const struct fact *fact);
+
+/* How a job has ended before its time. */
+struct past_end {
+	char job[256], generation[12], reason[320];
+	int64_t unix_ms;
+};
+
+/* What the past events of a process say. The caller sets now_ms, by the clock of that
+ * process, and nothing else. Invariant: `ends` has one entry for each generation of a
+ * job, the oldest first; none of a job that has begun again since. */
+struct doctor_past {
+	int64_t now_ms;
+	struct past_end ends[PAST_ENDS];
+	unsigned ends_n;
+	unsigned refused; /* connections; the last one: */
+	int64_t refused_ms;
+	char refused_peer[80], refused_why[320];
+};
+
+/* Adds an event. To be called in their order. */
+void doctor_past_event(struct doctor_past *p, const Reduction__V1__Event *ev);
+
+/* Adds what the events show; `job` NULL: of all jobs. */
+void doctor_past_end(const struct doctor_past *p, struct findings *all, const char *name, const char *job);
 
 /* Adds the findings of a window. */
 void doctor_watch_add(struct doctor_watch *w, const struct findings *window);

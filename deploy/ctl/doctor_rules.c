@@ -86,41 +86,52 @@ struct kind {
 	unsigned rank; /* as in struct finding */
 };
 
+/* Completes a finding and adds it. Names and sentences may come from the network. */
+static void put_clean(struct findings *all, struct finding *f, const char *process, const char *job, const char *what,
+		      const char *evidence)
+{
+	bool says_itself = strncmp(evidence, process, strlen(process)) == 0;
+
+	f->score = f->score < 1000 ? f->score : 1000;
+	snprintf(f->job, sizeof f->job, "%s", job);
+	snprintf(f->process, sizeof f->process, "%s", process);
+	snprintf(f->what, sizeof f->what, "%s", what);
+	snprintf(f->evidence, sizeof f->evidence, "%.40s%s%s", says_itself ? "" : process, says_itself ? "" : ": ",
+		 evidence);
+	rs_utf8_clean(f->job);
+	rs_utf8_clean(f->process);
+	rs_utf8_clean(f->what);
+	rs_utf8_clean(f->evidence);
+	findings_put(all, f);
+}
+
 static void __attribute__((format(printf, 4, 5)))
 add(const struct place *at, const struct kind *kind, const char *what, const char *evidence, ...)
 {
-	struct finding f = {.id = kind->id,
-			    .score = kind->score < 1000 ? kind->score : 1000,
-			    .is_fact = kind->is_fact,
-			    .rank = kind->rank,
-			    .action = kind->action};
+	struct finding f = {
+	    .id = kind->id, .score = kind->score, .is_fact = kind->is_fact, .rank = kind->rank, .action = kind->action};
 	char text[200];
 	va_list ap;
 
 	va_start(ap, evidence);
 	vsnprintf(text, sizeof text, evidence, ap);
 	va_end(ap);
-	snprintf(f.job, sizeof f.job, "%s", at->job);
-	snprintf(f.process, sizeof f.process, "%s", at->name);
-	snprintf(f.what, sizeof f.what, "%s", what);
-	if (strncmp(text, at->name, strlen(at->name)) == 0) /* it says so itself */
-		snprintf(f.evidence, sizeof f.evidence, "%s", text);
-	else
-		snprintf(f.evidence, sizeof f.evidence, "%.40s: %s", at->name, text);
-	rs_utf8_clean(f.job);
-	rs_utf8_clean(f.process);
-	rs_utf8_clean(f.what);
-	rs_utf8_clean(f.evidence);
-	findings_put(at->all, &f);
+	put_clean(at->all, &f, at->name, at->job, what, text);
+}
+
+void doctor_fact(struct findings *all, const struct fact *fact)
+{
+	struct finding f = {.id = fact->id, .score = fact->score, .is_fact = true, .action = fact->action};
+
+	put_clean(all, &f, fact->process, fact->job, fact->what, fact->evidence);
 }
 
 void doctor_no_answer(struct findings *all, const char *name, const char *why)
 {
-	const struct place at = {.all = all, .name = name, .job = ""};
 	char what[200];
 
 	snprintf(what, sizeof what, "%.100s does not answer", name);
-	add(&at, &(struct kind){"no-answer", 990, action_no_answer, true, 0}, what, "%s", why);
+	doctor_fact(all, &(struct fact){"no-answer", 990, name, "", what, why, action_no_answer});
 }
 
 /* Returns whether the others waited for a rank in so much of the time that it is late;
@@ -380,8 +391,9 @@ static void look_agent_fact(const struct place *at, const Reduction__V1__AgentRe
 static void look_certificate(const struct place *at, const Reduction__V1__StatusReply *m)
 {
 	int64_t left_s = m->certificate_unix_s - m->unix_ms / 1000;
+	bool soon = m->certificate_renew_unix_s && m->unix_ms / 1000 >= m->certificate_renew_unix_s;
 
-	if (!m->certificate_unix_s || m->unix_ms / 1000 < m->certificate_renew_unix_s)
+	if (!m->certificate_unix_s || (left_s > 0 && !soon))
 		return;
 	if (left_s <= 0)
 		add(at, &(struct kind){"certificate-ended", 900, action_certificate, true, 0},

@@ -6,12 +6,15 @@
 import json
 import os
 import pathlib
+import ssl
 import subprocess
 import tempfile
 import time
 import unittest
 
+import certs
 import harness
+import wire
 from test_control import GRPC, STEADY, ctl
 
 
@@ -83,6 +86,69 @@ class Doctor(unittest.TestCase):
         # all of them
         found = self.findings("127.0.0.1:1")["findings"]
         self.assertEqual([f["id"] for f in found], ["no-answer"])
+
+    def test_why_a_job_has_ended(self):
+        """Until its next generation begins."""
+        with harness.Cluster(lanes=1, server_config=GRPC) as c:
+            address = self.address(c)
+            workers = c.start_workers(2, STEADY)
+            for w in workers:
+                w.wait_text("running", stream="out")
+            workers[1].kill()
+            workers[0].wait()
+            c.reducers[0].wait_text("job-closed")
+            found = self.findings(address)
+            self.assertEqual((found["jobs"], [f["id"] for f in found["findings"]]), (0, ["job-ended"]))
+            self.assertEqual((found["findings"][0]["job"], found["findings"][0]["what"]),
+                             ("test", "generation 0 has ended"))  # fmt: skip
+            self.assertRegex(found["findings"][0]["evidence"], r"\d+ s ago: rank 1 \(pid \d+ on .*\) was lost: ")
+            self.assertEqual(self.findings(address, "--job", "other")["findings"], [])
+            workers = c.start_workers(2, STEADY, {"TORCHELASTIC_RESTART_COUNT": 1})
+            for w in workers:
+                w.wait_text("running", stream="out")
+            self.assertNotIn("job-ended", [f["id"] for f in self.findings(address)["findings"]])
+            for w in workers:
+                w.tell()
+            c.wait_all(workers)
+
+    def refusal(self, address, reason):
+        found = self.findings(address)["findings"]
+        self.assertEqual([(f["id"], f["what"]) for f in found], [("refused", "workers are refused")])
+        self.assertRegex(found[0]["evidence"], r": \d+ times? in 5 min, \d+ s ago 127.0.0.1:\d+: .*" + reason)
+
+    def test_a_wrong_secret(self):
+        with tempfile.TemporaryDirectory() as folder:
+            for name, text in (("test.secret", "the reducer's secret"), ("mine", "another secret of some length")):
+                path = pathlib.Path(folder) / name
+                path.write_text(text)
+                path.chmod(0o600)
+            server = {"server": {**GRPC["server"], "secrets_dir": folder}}
+            with harness.Cluster(lanes=1, transport="tcp", server_config=server,
+                                 config={"security": {"secret": str(path)}}) as c:  # fmt: skip
+                address = self.address(c)
+                for job, reason in (("test", "the file of its security.secret differs from this reducer's"),
+                                    ("wrong", "this reducer has no secret for job wrong")):  # fmt: skip
+                    c.start_worker(0, 1, STEADY, config={"job": {"name": job}}).wait()
+                    self.refusal(address, reason)
+
+    def test_an_expired_certificate(self):
+        with tempfile.TemporaryDirectory() as folder:
+            files = certs.Folder(folder, "reducer:localhost,127.0.0.1", "client:me")
+            files.expired("late")
+            server = {**files.reducer("localhost", mutual=True)}
+            server["server"] = {**server.get("server", {}), **GRPC["server"]}
+            with harness.Cluster(lanes=1, transport="tcp", server_config=server) as c:
+                with c.connect(0) as sock, self.assertRaises((ssl.SSLError, ConnectionError)):
+                    with files.client_context("late").wrap_socket(sock) as tls:
+                        tls.sendall(wire.hello())
+                        if not tls.recv(1):
+                            raise ConnectionError
+                c.reducers[0].wait_text("connection-refused")
+                options = ["--authority", files.file("ca.pem"), "--certificate", files.file("me.pem"),
+                           "--key", files.file("me.key")]  # fmt: skip
+                found = self.findings(self.address(c), *options)["findings"]
+                self.assertEqual([f["id"] for f in found], ["refused"], found)
+                self.assertIn("certificate has expired", found[0]["evidence"])
 
     def test_wrong_usage(self):
         self.assertEqual(ctl("doctor")[0], 2)

@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "deploy/ctl/doctor.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+static const char *const action_refused = "deploy/troubleshooting.md, \"A job does not start\", has what to do for "
+					  "each reason; events --past has all of them";
+static const char *const action_ended =
+    "look at the process that the reason names, and at its log; deploy/troubleshooting.md, \"Errors\"";
+
+/* Returns the value of a field; "" if the event does not have it. */
+static const char *field(const Reduction__V1__Event *ev, const char *key)
+{
+	for (size_t i = 0; i < ev->n_fields; i++)
+		if (strcmp(ev->fields[i]->key, key) == 0)
+			return ev->fields[i]->value;
+	return "";
+}
+
+static void remove_end(struct doctor_past *p, unsigned i)
+{
+	p->ends_n--;
+	memmove(&p->ends[i], &p->ends[i + 1], (p->ends_n - i) * sizeof p->ends[0]);
+}
+
+/* A job begins: how those of this name ended before does not matter any more. */
+static void take_start(struct doctor_past *p, const char *job)
+{
+	for (unsigned i = p->ends_n; i-- > 0;)
+		if (strcmp(p->ends[i].job, job) == 0)
+			remove_end(p, i);
+}
+
+/* The first reason is the cause of the later ones. */
+static void take_end(struct doctor_past *p, const Reduction__V1__Event *ev, const char *reason)
+{
+	struct past_end end = {.unix_ms = ev->unix_ms};
+
+	snprintf(end.job, sizeof end.job, "%s", field(ev, "job"));
+	snprintf(end.generation, sizeof end.generation, "%s", field(ev, "generation"));
+	snprintf(end.reason, sizeof end.reason, "%s", reason);
+	for (unsigned i = 0; i < p->ends_n; i++)
+		if (strcmp(p->ends[i].job, end.job) == 0 && strcmp(p->ends[i].generation, end.generation) == 0)
+			return;
+	if (p->ends_n == PAST_ENDS)
+		remove_end(p, 0);
+	p->ends[p->ends_n++] = end;
+}
+
+void doctor_past_event(struct doctor_past *p, const Reduction__V1__Event *ev)
+{
+	char text[80];
+
+	if (ev->unix_ms < p->now_ms - PAST_MS)
+		return;
+	if (strcmp(ev->name, "job-opened") == 0) {
+		take_start(p, field(ev, "job"));
+	} else if (strcmp(ev->name, "rank-lost") == 0 || strcmp(ev->name, "job-aborted") == 0) {
+		take_end(p, ev, field(ev, "reason"));
+	} else if (strcmp(ev->name, "job-incomplete") == 0) {
+		snprintf(text, sizeof text, "its ranks left before all had joined: %.12s of %.12s were there",
+			 field(ev, "joined"), field(ev, "world_size"));
+		take_end(p, ev, text);
+	} else if (strcmp(ev->name, "connection-refused") == 0) {
+		p->refused++;
+		p->refused_ms = ev->unix_ms;
+		snprintf(p->refused_peer, sizeof p->refused_peer, "%s", field(ev, "peer"));
+		snprintf(p->refused_why, sizeof p->refused_why, "%s", field(ev, "reason"));
+	}
+}
+
+static double seconds_ago(const struct doctor_past *p, int64_t unix_ms)
+{
+	return p->now_ms > unix_ms ? (double)(p->now_ms - unix_ms) / 1e3 : 0;
+}
+
+void doctor_past_end(const struct doctor_past *p, struct findings *all, const char *name, const char *job)
+{
+	char what[80], evidence[440];
+
+	for (unsigned i = 0; i < p->ends_n; i++) {
+		const struct past_end *end = &p->ends[i];
+
+		if (job && strcmp(job, end->job) != 0)
+			continue;
+		snprintf(what, sizeof what, "generation %.12s has ended", end->generation);
+		snprintf(evidence, sizeof evidence, "%.0f s ago: %s", seconds_ago(p, end->unix_ms), end->reason);
+		doctor_fact(all, &(struct fact){"job-ended", 600, name, end->job, what, evidence, action_ended});
+	}
+	if (!p->refused)
+		return;
+	snprintf(evidence, sizeof evidence, "%u time%s in %u min, %.0f s ago %.60s: %s", p->refused,
+		 p->refused == 1 ? "" : "s", PAST_MS / 60000, seconds_ago(p, p->refused_ms), p->refused_peer,
+		 p->refused_why);
+	doctor_fact(all, &(struct fact){"refused", p->now_ms - p->refused_ms < REFUSED_MS ? 700 : 120, name, "",
+					"workers are refused", evidence, action_refused});
+}
