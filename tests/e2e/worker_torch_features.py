@@ -9,6 +9,7 @@ import copy
 import datetime
 import gc
 import io
+import json
 import os
 import sys
 
@@ -21,6 +22,7 @@ import reduction.torch
 from reduction.torch_group import HAS_BACKEND
 
 SUM = n * (n + 1) / 2
+c10d = torch._C._distributed_c10d
 VERSION = tuple(int(x) for x in torch.__version__.split("+")[0].split(".")[:2])
 
 
@@ -51,6 +53,8 @@ def overloads():
     x = ones()
     group.broadcast(x, 1).wait()
     assert x.tolist() == [2.0] * 4, x
+    if VERSION >= (2, 6):
+        group.broadcast(x, 1, limit).wait()
     x = ones()
     group.reduce(x, 0, op.SUM).wait()
     assert rank or x.tolist() == [SUM] * 4, x
@@ -164,6 +168,43 @@ def counted():
     assert mode.get_total_counts() == 1, mode.get_comm_counts()
 
 
+def nan_checked():
+    """TORCH_DIST_NAN_CHECK: torch looks for NaN before the operation begins."""
+    if not hasattr(c10d, "NanCheckHook"):
+        return
+    os.environ["TORCH_DIST_NAN_CHECK"] = "1"
+    group = dist.new_group(list(range(n)))
+    del os.environ["TORCH_DIST_NAN_CHECK"]
+    dist.all_reduce(ones(), group=group)
+    raises(RuntimeError, "NaN found", dist.all_reduce, torch.full((4,), float("nan")), group=group)
+
+
+def recorded():
+    """torch's flight recorder has the operations and their sizes. It does not see when they end, as with gloo."""
+    if VERSION < (2, 15):
+        return
+    group = dist.new_group(list(range(n)), group_desc="recorded")
+    dist.all_reduce(ones(), group=group)
+    dist.broadcast(torch.ones(3), 0, group=group)
+    entries = json.loads(c10d._dump_fr_trace_json(backend="reduction"))["entries"]
+    found = [(e["profiling_name"], e["input_sizes"]) for e in entries if e["process_group"][1] == "recorded"]
+    assert found == [("reduction:all_reduce", [[4]]), ("reduction:broadcast", [[3]])], found
+
+
+def detailed():
+    """TORCH_DISTRIBUTED_DEBUG=DETAIL: torch compares the calls of all ranks and names those that differ."""
+    if not HAS_BACKEND:
+        return
+    dist.set_debug_level(dist.DebugLevel.DETAIL)
+    group = dist.new_group(list(range(n)))
+    dist.set_debug_level(dist.DebugLevel.OFF)
+    x = ones()
+    dist.all_reduce(x, group=group)
+    assert x.tolist() == [SUM] * 4 and reduction.torch.communicator(group).world_size == n
+    call, name = (dist.broadcast, "BROADCAST") if rank else (dist.all_reduce, "ALLREDUCE")
+    raises(RuntimeError, f"OpType={name}", call, x, *([0] if rank else []), group=group)
+
+
 def functional():
     """Functional collectives. Those of the last three lines are the first ones for which gloo connects the ranks."""
     if VERSION < (2, 3):
@@ -238,7 +279,7 @@ if __name__ == "__main__":
     base.start()
     wanted = sys.argv[1:] or [
         "collected", "overloads", "sequence", "set_timeout", "split", "ddp", "builtin_hook", "compiled", "profiled",
-        "counted", "functional", "single", "state", "fake_store",
+        "counted", "nan_checked", "recorded", "detailed", "functional", "single", "state", "fake_store",
     ]  # fmt: skip
     for function in wanted:
         globals()[function]()

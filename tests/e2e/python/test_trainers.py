@@ -22,6 +22,7 @@ import venv  # noqa: E402  (tests/venv.py)
 
 PROGRAMS = harness.ROOT / "tests/trainers"
 TORCHRUN = ["-m", "torch.distributed.run", "--nproc-per-node", 2, "--standalone"]
+C10D = ["--rdzv-backend", "c10d", "--rdzv-endpoint", "127.0.0.1:0"]
 
 
 def missing(name):
@@ -171,10 +172,13 @@ class Others(Trainers):
         self.restarts("restart.py", ["--standalone"])
 
     def test_restart_c10d(self):
-        self.restarts("restart.py", ["--rdzv-backend", "c10d", "--rdzv-endpoint", "127.0.0.1:0"])
+        self.restarts("restart.py", C10D)
 
     def test_restart_trainer(self):
         self.restarts("transformers_restart.py", ["--standalone"])
+
+    def test_restart_trainer_c10d(self):
+        self.restarts("transformers_restart.py", C10D)
 
     def test_spawn(self):
         """mp.spawn(): the weights and bytes; and without REDUCTION_MODE the ranks find that they share a node."""
