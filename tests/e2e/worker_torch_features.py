@@ -205,6 +205,24 @@ def detailed():
     raises(RuntimeError, f"OpType={name}", call, x, *([0] if rank else []), group=group)
 
 
+def coalesced():
+    """Operations that torch starts together. gloo can do this without the device only."""
+    x = torch.zeros(4)
+    pair = [dist.P2POp(dist.isend, ones(), (rank + 1) % n), dist.P2POp(dist.irecv, x, (rank - 1) % n)]
+    for work in dist.batch_isend_irecv(pair):
+        work.wait()
+    assert x.tolist() == [(rank - 1) % n + 1] * 4, x
+    if not HAS_BACKEND:
+        return
+    for device in (None, torch.device("cpu")):
+        xs = [ones(), ones() * 2]
+        with dist.distributed_c10d._coalescing_manager(device=device, async_ops=True) as both:
+            for x in xs:
+                dist.all_reduce(x)
+        both.wait()
+        assert [x.tolist() for x in xs] == [[SUM] * 4, [2 * SUM] * 4], (device, xs)
+
+
 def functional():
     """Functional collectives. Those of the last three lines are the first ones for which gloo connects the ranks."""
     if VERSION < (2, 3):
@@ -279,7 +297,7 @@ if __name__ == "__main__":
     base.start()
     wanted = sys.argv[1:] or [
         "collected", "overloads", "sequence", "set_timeout", "split", "ddp", "builtin_hook", "compiled", "profiled",
-        "counted", "nan_checked", "recorded", "detailed", "functional", "single", "state", "fake_store",
+        "counted", "nan_checked", "recorded", "detailed", "coalesced", "functional", "single", "state", "fake_store",
     ]  # fmt: skip
     for function in wanted:
         globals()[function]()

@@ -3,6 +3,7 @@
 
 import contextlib
 import copy
+import inspect
 import os
 import sys
 
@@ -160,6 +161,16 @@ def bfloat16_hook(group, bucket):
     return group.allreduce([shorter]).get_future().then(lambda f: bucket.buffer().copy_(f.value()[0]))
 
 
+def overridden():
+    """Returns a mesh whose shards are summed by gloo, if this torch can make one."""
+    make = dist.device_mesh.init_device_mesh
+    if "backend_override" not in inspect.signature(make).parameters:
+        return
+    mesh = make("cpu", (2, n // 2), mesh_dim_names=("replicate", "shard"), backend_override={"shard": "gloo"})
+    assert [dist.get_backend(mesh[x].get_group()) for x in ("replicate", "shard")] == ["reduction", "gloo"]
+    yield mesh
+
+
 def sharded():
     """Hybrid sharding: shards within pairs, all-reduce between the replicas. torch 2 only."""
     if not hasattr(dist, "device_mesh"):
@@ -179,8 +190,9 @@ def sharded():
     if hasattr(torch.cpu.current_stream(), "record_event"):  # torch 2.6 cannot do this without a GPU
         from torch.distributed.fsdp import fully_shard
 
-        models.append(copy.deepcopy(model))
-        fully_shard(models[-1], mesh=mesh)
+        for each in (mesh, *overridden()):
+            models.append(copy.deepcopy(model))
+            fully_shard(models[-1], mesh=each)
     optimizers = [torch.optim.SGD(m.parameters(), lr=0.1) for m in models]
     for step in range(5):
         losses = []
