@@ -7,13 +7,20 @@ either; it keeps the memory alive.
 """
 
 import ctypes
+import numbers
 import os
 import sys
 from typing import Any, Callable, NamedTuple, Optional, Tuple
 
-import numpy
-
 from . import _cuda, _dlpack, _lib
+
+try:
+    from numpy import ndarray
+except ImportError:  # PyTorch works without NumPy, and so do operations on its tensors
+
+    class ndarray:  # type: ignore[no-redef]
+        """No array is one of these."""
+
 
 # names as in numpy and torch; numbers as in reduction.h
 DTYPES = {
@@ -61,12 +68,12 @@ class Kind(NamedTuple):
     stream: Callable[[Any], int] = lambda x: 0
 
 
-def _numpy_dense(x: numpy.ndarray) -> bool:
+def _numpy_dense(x: ndarray) -> bool:
     return x.flags.c_contiguous and x.flags.aligned and x.dtype.isnative
 
 
-def _numpy_copy(x: numpy.ndarray) -> numpy.ndarray:
-    return numpy.array(x, dtype=x.dtype.newbyteorder("="), order="C", copy=True)
+def _numpy_copy(x: ndarray) -> ndarray:
+    return sys.modules["numpy"].array(x, dtype=x.dtype.newbyteorder("="), order="C", copy=True)
 
 
 _NUMPY = Kind(
@@ -77,7 +84,7 @@ _NUMPY = Kind(
     pointer=lambda x: x.ctypes.data,
     count=lambda x: x.size,
     dense_copy=_numpy_copy,
-    assign=numpy.copyto,
+    assign=lambda destination, source: sys.modules["numpy"].copyto(destination, source),
     form=lambda x: (x.shape, x.dtype),
 )
 
@@ -150,7 +157,7 @@ _DLPACK = Kind(
 
 def _known(x: Any) -> bool:
     torch = sys.modules.get("torch")
-    return isinstance(x, numpy.ndarray) or (torch is not None and isinstance(x, torch.Tensor)) or _cuda.is_array(x)
+    return isinstance(x, ndarray) or (torch is not None and isinstance(x, torch.Tensor)) or _cuda.is_array(x)
 
 
 def _view(x: Any) -> Any:
@@ -161,7 +168,7 @@ def _view(x: Any) -> Any:
 def kind_of(x: Any) -> Kind:
     """Returns how to handle x. Raises TypeError unless it is a numpy array, a dense torch tensor, a GPU's array or a
     view of one with `__dlpack__`."""
-    if isinstance(x, numpy.ndarray):
+    if isinstance(x, ndarray):
         return _NUMPY
     torch = sys.modules.get("torch")  # a tensor exists only if torch is imported
     if torch is not None and isinstance(x, torch.Tensor):
@@ -267,9 +274,11 @@ def finish(target: Any, received: Block) -> None:
         kind_of(target).assign(target, received.owner)
 
 
-def buffer_form(shape: Any, dtype: Any) -> Tuple[Tuple[int, ...], numpy.dtype, int]:
+def buffer_form(shape: Any, dtype: Any) -> Tuple[Tuple[int, ...], Any, int]:
     """Returns shape, numpy dtype (uint16 for bfloat16) and bytes of a buffer to be allocated."""
-    shape = (int(shape),) if isinstance(shape, (int, numpy.integer)) else tuple(int(n) for n in shape)
+    import numpy
+
+    shape = (int(shape),) if isinstance(shape, numbers.Integral) else tuple(int(n) for n in shape)
     if any(n < 0 for n in shape):
         raise ValueError(f"shape {shape} has a negative length")
     name = str(dtype).rpartition(".")[2] if not isinstance(dtype, type) else numpy.dtype(dtype).name

@@ -7,8 +7,6 @@ https://numba.readthedocs.io/en/stable/cuda/cuda_array_interface.html
 import ctypes
 from typing import Any
 
-import numpy
-
 from . import errors
 
 _DEVICE_ORDINAL = 9  # CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
@@ -19,8 +17,10 @@ def is_array(x: Any) -> bool:
     return isinstance(getattr(x, "__cuda_array_interface__", None), dict)
 
 
-def dtype(x: Any) -> numpy.dtype:
-    """Returns the type of x's elements."""
+def dtype(x: Any) -> Any:
+    """Returns the type of x's elements, as NumPy's dtype."""
+    import numpy
+
     return numpy.dtype(x.__cuda_array_interface__["typestr"])
 
 

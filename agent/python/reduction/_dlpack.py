@@ -7,8 +7,6 @@ https://dmlc.github.io/dlpack/latest/
 import ctypes
 from typing import Any, NamedTuple, Tuple
 
-import numpy
-
 _CPU, _CUDA, _CUDA_HOST = 1, 2, 3
 _LEGACY_STREAM = 1  # CUDA's default stream, in the words of __dlpack__
 _READ_ONLY = 1
@@ -134,6 +132,8 @@ class _Interface:
     """What numpy asks for; keeps the memory alive."""
 
     def __init__(self, x: Array) -> None:
+        import numpy
+
         self.keeps = x
         dtype = numpy.dtype(x.dtype_name)
         self.__array_interface__ = {
@@ -144,6 +144,8 @@ class _Interface:
 
 def view(x: Any) -> Any:
     """Returns a numpy array of x's memory if it is the host's and numpy knows the type, else an `Array`."""
+    import numpy
+
     found = array(x)
     if found.on_gpu or found.dtype_name not in numpy.sctypeDict:
         return found

@@ -16,8 +16,6 @@ import warnings
 import weakref
 from typing import Any, Callable, Deque, List, NamedTuple, Optional, Sequence, Tuple, Union
 
-import numpy
-
 from . import _buffers, _lib, errors
 from ._request import Request
 from .group import Group
@@ -406,12 +404,14 @@ class Communicator:
             timeout,
         )
 
-    def empty_buffer(self, shape: Union[int, Sequence[int]], dtype: Any = "float32") -> numpy.ndarray:
+    def empty_buffer(self, shape: Union[int, Sequence[int]], dtype: Any = "float32") -> _buffers.ndarray:
         """Returns an array of zeros in memory that is shared with the agent: operations on it are not copied.
 
         For dtype "bfloat16" it is an array of uint16: pass dtype="bfloat16" to the operations. The memory is freed with
         the last array that uses it.
         """
+        import numpy
+
         shape, form, size = _buffers.buffer_form(shape, dtype)
         pointer = ctypes.c_void_p()
         err = _lib.Error()

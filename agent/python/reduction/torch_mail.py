@@ -9,6 +9,7 @@ modes: no message comes within the timeout. The store does not say whether the s
 
 import collections
 import contextlib
+import ctypes
 import datetime
 import threading
 import time
@@ -29,6 +30,10 @@ _SLICE_OF_ANY = datetime.timedelta(milliseconds=1)  # for each rank
 def bytes_of(tensor: torch.Tensor) -> torch.Tensor:
     """Returns the bytes of a dense tensor in the host's memory as uint8, without a copy."""
     return tensor.detach().reshape(-1).view(torch.uint8)
+
+
+def _content(whole: torch.Tensor) -> bytes:
+    return ctypes.string_at(whole.data_ptr(), whole.numel())
 
 
 class Mailbox:
@@ -53,7 +58,7 @@ class Mailbox:
         with self._lock:
             number = self._sent[to, tag]
             self._sent[to, tag] += 1
-        self._store.set(f"{self._rank} {to} {tag} {number}", bytes_of(dense).numpy().tobytes())
+        self._store.set(f"{self._rank} {to} {tag} {number}", _content(bytes_of(dense)))
         done: torch.futures.Future = torch.futures.Future()
         done.set_result([dense])
         return _c10d._create_work_from_future(done)

@@ -41,6 +41,37 @@ class Features(unittest.TestCase):
             procs = c.run(2, program, timeout=60, env=unsaid)
         self.assertIn("nodes=1 summed_by=node", "".join(p.err for p in procs))
 
+    def test_without_numpy(self):
+        """PyTorch does not install NumPy."""
+        program = harness.python("""
+            import os, sys
+            sys.modules["numpy"] = None
+            import torch
+            import torch.distributed as dist
+            import reduction.torch
+
+            rank = int(os.environ["RANK"])
+            dist.init_process_group("reduction", store=dist.FileStore(os.path.abspath("store"), 2), rank=rank,
+                                    world_size=2)
+            model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(3, 3))
+            model(torch.ones(2, 3)).sum().backward()
+            parts = [torch.zeros(3), torch.zeros(3)]
+            dist.all_gather(parts, torch.ones(3) * rank)
+            x = torch.ones(3, 2).t() * (rank + 1)
+            if rank == 0:
+                dist.send(x.contiguous(), 1)
+            else:
+                dist.recv(x := torch.zeros(2, 3), 0)
+            dist.broadcast(x, 1)
+            assert parts[1].tolist() == [1.0] * 3 and x.tolist() == [[1.0] * 3] * 2, (parts, x)
+            with reduction.torch.State() as state:
+                state.comm.all_reduce(x)
+            assert x.tolist() == [[2.0] * 3] * 2, x
+            dist.destroy_process_group()
+        """)
+        with harness.Cluster(reducers=1) as c:
+            c.run(2, program, timeout=60)
+
 
 if __name__ == "__main__":
     harness.main()
