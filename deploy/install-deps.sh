@@ -35,7 +35,8 @@ test     apt check iproute2 python3 python3-numpy python3-torch python3-sklearn 
 test     apt python3-protobuf protobuf-compiler-grpc systemd man-db python3-yaml curl
 test     dnf check-devel iproute python3 python3-numpy python3-torch python3-scikit-learn openssl python3-grpcio
 test     dnf python3-xxhash python3-protobuf grpc-plugins systemd man-db python3-pyyaml curl
-test-all apt python3-venv patchelf slurmctld slurmd slurm-client munge prometheus
+test-all apt python3-venv patchelf build-essential debhelper dh-python rpm
+test-all apt slurmctld slurmd slurm-client munge prometheus
 test-all dnf python3 patchelf slurm-slurmctld slurm-slurmd slurm munge
 demo     apt python3 python3-numpy python3-torch python3-sklearn
 demo     dnf python3 python3-numpy python3-torch python3-scikit-learn

@@ -129,6 +129,8 @@ test-all-build: test-build ## the same for 'make test-all'
 	deploy/install-deps.sh build test test-all $(if $(WERROR),lint)
 	$(MAKE) $(par) test-programs SAN=address,undefined
 	$(MAKE) $(par) test-programs SAN=thread
+	if command -v dh >/dev/null; then $(MAKE) deb; fi
+	$(MAKE) rpm || echo "no archive and no rpm here: their tests are skipped"
 test: test-build ## install what is missing, build, and run the tests that every change needs: about 10 minutes
 	$(RUN) --part test --again 3 $(layering) $(test_builds)
 test-all: test-all-build ## all tests: also Slurm, Kubernetes, packages, end to end under sanitizers; REST=1: without those of make test

@@ -16,6 +16,8 @@ def why_not():
     for program in ("dpkg-query", "patchelf"):
         if not shutil.which(program):
             return f"a wheel is made with {program}, which is not installed: deploy/install-deps.sh test-all"
+    if tuple(map(int, os.confstr("CS_GNU_LIBC_VERSION").split()[1].split("."))) > (2, 36):
+        return "a wheel is made on Debian 12: with a newer C library its programs do not run on older systems"
     if subprocess.run([harness.PYTHON, "-c", "import ensurepip, numpy"], capture_output=True).returncode:
         return "Python has no ensurepip (Debian: python3-venv) or no NumPy"
     return ""

@@ -136,6 +136,16 @@ class Wheel(unittest.TestCase):
             self.assertIn(f"reduction/share/{name}", self.names)
         self.assertLess(self.wheel.stat().st_size, 25 << 20)
 
+    def test_systems(self):
+        """Where pip takes it, by the C library that it finds: Debian 11, RHEL 9, Ubuntu 22.04 and 24.04, musl."""
+        tag = self.wheel.stem.split("-")[-1]
+        code = ("from pip._vendor.packaging import _manylinux, tags\n"
+                "_manylinux._glibc_version_string = lambda: {!r}\n"
+                "print(*tags.platform_tags())")
+        for glibc, taken in ("2.31", False), ("2.34", True), ("2.35", True), ("2.39", True), (None, False):
+            found = self.command("python", "-c", code.format(glibc)).split()
+            self.assertEqual(tag in found, taken, f"{glibc}: {found[:3]}")
+
     def test_private_names(self):
         """No symbol that a carried library defines has a name that it has outside."""
         lib = next(self.env.glob("lib/python3*/site-packages/reduction/lib"))
