@@ -41,7 +41,7 @@ PKGS       := libuv libprotobuf-c yaml-0.1 libxxhash libssl libcrypto
 
 # Goals that need no compiler and no library, or install them first. All others do, and
 # only for those are they looked for.
-bare     := help deps test test-all test-build test-all-build demo fresh deb release image clean format uninstall conformance check-gpu
+bare     := help deps test test-all test-build test-all-build demo fresh deb aarch64 release image clean format uninstall conformance check-gpu
 building := $(if $(MAKECMDGOALS),$(filter-out $(bare),$(MAKECMDGOALS)),all)
 ifneq ($(building),)
 include deploy/detect.mk
@@ -157,7 +157,7 @@ python_files  := $(wildcard agent/python/reduction/*.py) agent/python/reduction/
 example_files := $(wildcard config/examples/*.yaml agent/examples/*.c agent/examples/*.py)
 # documents and what they link to keep their folders, so that links work;
 # tests/e2e/tests/test_docs.py follows them
-doc_files     := LICENSE $(filter-out $(BUILD)/% build/% deploy/man/%,$(wildcard *.md */*.md */*/*.md */*/*/*.md)) $(wildcard bench/net/plots/*.svg deploy/*.svg proto/*.proto \
+doc_files     := LICENSE deploy/make-certs.sh $(filter-out $(BUILD)/% build/% deploy/man/%,$(wildcard *.md */*.md */*/*.md */*/*/*.md)) $(wildcard bench/net/plots/*.svg deploy/*.svg proto/*.proto \
                  deploy/prometheus/*.yml deploy/grafana/*.json \
                  config/examples/*.yaml agent/examples/*.c agent/examples/*.py agent/examples/*/*.py proto/vectors/*.json proto/python/*.py \
                  deploy/kubernetes/*.yaml deploy/kubernetes/*/*.yaml deploy/slurm/*.sbatch) \

@@ -7,7 +7,7 @@ set -eu
 usage() {
 	cat <<-'END'
 	Usage: install-deps.sh [--print] [build] [test] [test-all] [demo] [bench] [lint] [fresh] [deb]
-	                       [rpm] [wheel]                               (default: build test demo)
+	                       [rpm] [wheel] [aarch64]                     (default: build test demo)
 	  build   compilers, libraries and tools that 'make' needs
 	  test    what 'make test' needs besides
 	  test-all  what 'make test-all' needs besides that
@@ -18,6 +18,7 @@ usage() {
 	  deb     what 'make deb' needs besides, and lintian
 	  rpm     what 'make rpm' needs besides
 	  wheel   what 'make portable', 'make rpm' and 'make wheel' need besides
+	  aarch64  what 'make aarch64' needs besides
 	It installs on Debian, Ubuntu (apt) and on Fedora, RHEL, Rocky, AlmaLinux and Amazon Linux (dnf), as root or with
 	sudo; else it prints the command to run. On other systems it prints what to install. --print only prints the command.
 	Exit status: 0 all packages are there, or printed; 1 some are missing and could not be installed, 2 wrong usage.
@@ -52,6 +53,8 @@ rpm      apt rpm
 rpm      dnf rpm-build systemd-rpm-macros
 wheel    apt patchelf
 wheel    dnf patchelf
+aarch64  apt gcc-aarch64-linux-gnu mmdebstrap arch-test qemu-user-static
+aarch64  dnf gcc-aarch64-linux-gnu mmdebstrap qemu-user-static
 '
 
 packages_of() { # MANAGER GROUP...
@@ -84,9 +87,10 @@ for argument in "$@"; do
 	case $argument in
 	-h | --help) usage && exit 0 ;;
 	--print) print=yes ;;
-	build | test | test-all | demo | bench | lint | fresh | deb | rpm | wheel) groups+=("$argument") ;;
+	build | test | test-all | demo | bench | lint | fresh | deb | rpm | wheel | aarch64) groups+=("$argument") ;;
 	*)
-		echo "install-deps: found $argument, expected build, test, test-all, demo, bench, lint, fresh, deb, rpm or wheel" >&2
+		echo "install-deps: found $argument, expected build, test, test-all, demo, bench, lint, fresh, deb, rpm, wheel" \
+			"or aarch64" >&2
 		exit 2
 		;;
 	esac

@@ -4,9 +4,11 @@ STRIP ?= strip
 deb: ## build the Debian packages, in build/deb; needs deploy/install-deps.sh build deb
 	deploy/deb.sh $(BUILD)/deb
 portable-tree: $(bin) $(lib) ## programs and libraries that carry what they need, in build/portable; needs patchelf
-	$(PYTHON) deploy/portable.py --build $(B) --out $(BUILD)/portable --version $(VERSION) --cc '$(CC)' --strip '$(STRIP)'
+	$(PYTHON) deploy/portable.py --build $(B) --out $(BUILD)/portable --version $(VERSION) --cc '$(CC)' --strip '$(STRIP)' \
+		--root '$(or $(SYSROOT),/)'
 # for /opt/reduction, or any other folder
-portable_name   := reduction-$(VERSION)-$(shell uname -m)
+portable_machine = $(firstword $(subst -, ,$(shell $(CC) -dumpmachine)))
+portable_name    = reduction-$(VERSION)-$(portable_machine)
 portable_prefix := /opt/reduction
 portable: portable-tree ## one archive with programs, library, units and manual pages, in build/portable-archive
 	rm -rf $(BUILD)/portable-archive
@@ -15,11 +17,13 @@ portable: portable-tree ## one archive with programs, library, units and manual 
 	deploy/tarball.sh $(BUILD)/portable $(BUILD)/portable-archive/stage $(portable_prefix) $(BUILD)/portable-archive \
 		$(portable_name)
 rpm: portable ## build the package for RHEL 9, Rocky, Amazon Linux and Fedora, in build/rpm; needs rpmbuild
-	deploy/rpm/rpm.sh $(BUILD)/portable-archive/$(portable_name) $(portable_prefix) $(BUILD)/rpm $(VERSION)
+	deploy/rpm/rpm.sh $(BUILD)/portable-archive/$(portable_name) $(portable_prefix) $(BUILD)/rpm $(VERSION) $(portable_machine)
 wheel: portable-tree $(B)/man/made ## build the Python wheel, in build/wheel; needs patchelf
 	$(PYTHON) deploy/wheel.py --tree $(BUILD)/portable --man $(B)/man --version $(VERSION) --out $(BUILD)/wheel
+aarch64: ## build wheel, archive and rpm for aarch64, in build/aarch64, as root; needs deploy/install-deps.sh build wheel rpm aarch64
+	MAKE='$(MAKE)' deploy/cross.sh $@ $(BUILD)/$@ wheel rpm
 release: ## build all artefacts of VERSION=, check them, write checksums, in build/release
 	MAKE='$(MAKE)' PYTHON='$(PYTHON)' deploy/release.sh '$(if $(filter command%,$(origin VERSION)),$(VERSION))' $(BUILD)/release
 image: ## build the container image "reduction" with podman or buildah; ARGS='--build-arg GRPC=off': smaller
 	deploy/container/image.sh $(BUILD)/image $(ARGS)
-.PHONY: deb portable-tree portable release rpm wheel image
+.PHONY: deb portable-tree portable aarch64 release rpm wheel image

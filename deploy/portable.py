@@ -5,9 +5,10 @@
     portable.py --build build/default --out build/portable
     portable.py --check build/portable
 
-Needs Debian's patchelf, and dpkg-query for versions and licences. Of the system remain the C and C++ libraries. All
-carried libraries get private names, of files and of symbols, so that they never meet other copies in a process, and
-LD_LIBRARY_PATH does not replace them. --check prints what the folder needs of the system, and fails if it is more.
+Needs Debian's patchelf, and dpkg-query for versions and licences; --root is that of another machine. Of the system
+remain the C and C++ libraries. All carried libraries get private names, of files and of symbols, so that they never
+meet other copies in a process, and LD_LIBRARY_PATH does not replace them. --check prints what the folder needs of the
+system, and fails if it is more.
 """
 
 import argparse
@@ -95,20 +96,22 @@ def own_files(build, out, strip):
     return files
 
 
-def package_of(path):
+def package_of(path, root):
     """The Debian package of a library: name, version, name and version of its source. Elsewhere there is none to be
     found."""
-    for name in (path, pathlib.Path(str(path).removeprefix("/usr"))):
-        owner = subprocess.run(["dpkg-query", "-S", name], capture_output=True, text=True)
+    query = ["dpkg-query", "--admindir", root / "var/lib/dpkg"]
+    inside = pathlib.Path("/", path.relative_to(root))
+    for name in (inside, pathlib.Path(str(inside).removeprefix("/usr"))):
+        owner = subprocess.run([*query, "-S", name], capture_output=True, text=True)
         if owner.returncode == 0:
             package = owner.stdout.rsplit(": ", 1)[0]
             form = "${Package}\t${Version}\t${source:Package}\t${source:Version}\t${Architecture}"
-            return run("dpkg-query", "-W", "-f", form, package).split("\t")
+            return run(*query, "-W", "-f", form, package).split("\t")
     return fail(f"the package of {path} was not found: dpkg knows no package with it")
 
 
-def distribution():
-    lines = pathlib.Path("/etc/os-release").read_text().splitlines()
+def distribution(root):
+    lines = (root / "etc/os-release").read_text().splitlines()
     return {key: value.strip('"') for key, _, value in (line.partition("=") for line in lines)}
 
 
@@ -117,18 +120,18 @@ def licence_names(text):
     return sorted(set(re.findall(r"^License: *(\S.*)$", text, re.M))) or ["see the copyright file"]
 
 
-def bill(version, carried, names, out):
+def bill(version, carried, names, out, root):
     """Writes the licences, and the list of all that the folder carries (CycloneDX), without a time: the same files make
     the same list."""
     (out / "licenses").mkdir()
     shutil.copyfile(ROOT / "LICENSE", out / "licenses/LICENSE")
-    release = distribution()
+    release = distribution(root)
     packages = {}
     for name, file in sorted(carried.items()):
-        packages.setdefault(tuple(package_of(file.path)), []).append(names[name])
+        packages.setdefault(tuple(package_of(file.path, root)), []).append(names[name])
     components = []
     for (package, number, source, source_version, machine), files in sorted(packages.items()):
-        text = pathlib.Path(f"/usr/share/doc/{package}/copyright").read_text("utf-8", "replace")
+        text = (root / f"usr/share/doc/{package}/copyright").read_text("utf-8", "replace")
         (out / f"licenses/{package}.copyright").write_text(text)
         where = f"arch={machine}&distro={release.get('ID')}-{release.get('VERSION_ID')}"
         components.append(
@@ -170,7 +173,7 @@ def make(args):
         target = args.out / "lib" / names[name]
         target.write_bytes(file.data)
         target.chmod(0o755)
-    bill(args.version, carried, names, args.out)
+    bill(args.version, carried, names, args.out, args.root.resolve())
 
 
 def newest(folder):
@@ -207,6 +210,7 @@ def main():
     parser.add_argument("--version", default="0", help="version of the project, for the list of what is carried")
     parser.add_argument("--cc", default="cc", help="compiler, which knows where libraries are")
     parser.add_argument("--strip", default="strip", help="strip of the same machine")
+    parser.add_argument("--root", type=pathlib.Path, default="/", help="root with the packages of the libraries")
     parser.add_argument("--check", type=pathlib.Path, metavar="FOLDER", help="print what FOLDER needs of the system")
     args = parser.parse_args()
     if args.check:

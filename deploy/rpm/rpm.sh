@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# rpm.sh TREE PREFIX OUT VERSION: makes the package OUT/reduction-VERSION-1.MACHINE.rpm from the
+# rpm.sh TREE PREFIX OUT VERSION MACHINE: makes the package OUT/reduction-VERSION-1.MACHINE.rpm from the
 # folder TREE of 'make portable', whose units were made for PREFIX. The same commit makes
 # the same bytes.
 set -eu
@@ -15,7 +15,7 @@ rm -f "$out"/*.rpm
 top=$(mktemp -d)
 trap 'rm -rf "$top"' EXIT
 # RHEL 9 reads all of these; other distributions have other defaults
-rpmbuild --quiet -bb --define "_topdir $top" --define "_rpmdir $out" \
+rpmbuild --quiet -bb --target "$5" --define "_topdir $top" --define "_rpmdir $out" \
 	--define "_rpmfilename %{name}-%{version}-%{release}.%{arch}.rpm" \
 	--define "version $version" --define "tree $tree" --define "prefix_of_tree $prefix" --define "_buildhost reduction" \
 	--define "_binary_payload w9.gzdio" --define "_binary_filedigest_algorithm 8" \
