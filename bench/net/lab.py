@@ -347,10 +347,18 @@ class Lab:
             self._shape(switch, f"p{i}", rate, queue, segments)
             self._shape(ns, "eth0", rate, HOST_QUEUE, segments)
 
+    def set_rate(self, i, rate):
+        """Changes the rate of the link of host i, which is shaped already, while it carries data."""
+        self.rate[i] = parse_rate(rate)
+        queue = int(self.rate[i] / 8e3 * self.queue_ms)
+        segments = min(max(queue // 2 // FRAME, SUPER_MIN), SUPER)
+        self._shape(f"{self.prefix}sw", f"p{i}", self.rate[i], queue, segments, "change")
+        self._shape(self.namespace(i), "eth0", self.rate[i], HOST_QUEUE, segments, "change")
+
     @staticmethod
-    def _shape(ns, dev, rate, queue, segments):
+    def _shape(ns, dev, rate, queue, segments, how="add"):
         burst = segments * FRAME
-        _call(["tc", "-n", ns, "qdisc", "add", "dev", dev, "root", "handle", "1:", "tbf", "rate", f"{rate}bit",
+        _call(["tc", "-n", ns, "qdisc", how, "dev", dev, "root", "handle", "1:", "tbf", "rate", f"{rate}bit",
                "burst", str(burst), "limit", str(max(queue, burst))])
 
     @staticmethod

@@ -49,7 +49,8 @@ static const char *const action_starved =
 static const char *const action_slow =
     "compare its link with that of the others (ethtool, ip -s link), or give it fewer shards: reductionctl plan";
 static const char *const action_network =
-    "look for errors and drops of the interfaces and switches on the way (ip -s link, ethtool -S)";
+    "look for errors and drops of the interfaces and switches on the way (ip -s link, ethtool -S); "
+    "deploy/troubleshooting.md, \"The network of reducers and workers\"";
 static const char *const action_small =
     "use larger buckets (bucket_cap_mb of DistributedDataParallel), or a group of tensors";
 static const char *const action_slots = "add reducers, or raise sharding.window if the round trip is long";

@@ -1,7 +1,8 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
 # run: alone no-tsan all-only
-"""reductionctl doctor in the network laboratory: each case causes one problem, and doctor names it first."""
+"""reductionctl doctor in the network laboratory: each case causes one problem, and doctor names it first, also in a job
+that is a day old; it names nothing after the repair."""
 
 import collections
 import contextlib
@@ -15,27 +16,84 @@ import time
 import unittest
 
 import harness
+from test_control import stubs
 
 sys.path.insert(0, str(harness.ROOT / "bench/net"))
 import lab as net  # noqa: E402
 
 TOKEN = "read-token-of-a-test"
 REDUCERS, RANKS = 2, 3  # hosts 0 and 1 are reducers, the others ranks
-SAMPLES, GOOD = 6, 4  # of so many answers in a row so many are as expected
+SAMPLES, GOOD = 3, 2  # of so many answers in a row so many are as expected
 LOAD = ("lane-busy", "lane-starved")  # other programs on this machine use its cores too
 STARVED = 0.4  # share of the time; doctor names a lane from half of it on
 
-# Sums until it is ended; takes PAUSE seconds before each operation.
+SOON = 20  # seconds, after which a fault has a verdict, and a repaired one has none
+SLACK = 5  # seconds for programs that this machine starts slowly
+
+# Sums until it is ended; takes PAUSE seconds before each operation, or those that the file
+# SLOW has.
 RANK = """
-import os, time
+import os, pathlib, time
 import numpy, reduction
 pause, n = float(os.environ.get("PAUSE", 0)), int(os.environ["ELEMENTS"])
+slow = pathlib.Path(os.environ.get("SLOW", "/nonexistent"))
 with reduction.Communicator() as comm:
     x = numpy.ones(n, numpy.float32)
     while True:
-        time.sleep(pause)
+        time.sleep(float(slow.read_text()) if slow.exists() else pause)
         comm.all_reduce(x)
         time.sleep(float(os.environ.get("REST", 0)))
+"""
+
+# Stands before the control service of a reducer, whose job seems to be a day old: all of
+# its counters have grown evenly in that time.
+OLDER = """
+import sys
+from concurrent import futures
+import grpc
+folder, address, behind = sys.argv[1:]
+sys.path.insert(0, folder)
+import reduction_pb2 as pb
+DAY_S = 86400
+channel = grpc.insecure_channel(behind)
+ask = channel.unary_unary("/reduction.v1.Control/Status", pb.StatusRequest.SerializeToString,
+                          pb.StatusReply.FromString)
+read = channel.unary_stream("/reduction.v1.Control/Events", pb.EventsRequest.SerializeToString, pb.Event.FromString)
+
+def token(context):
+    return [(k, v) for k, v in context.invocation_metadata() if k == "authorization"]
+
+def age_traffic(t):
+    t.bytes_in += DAY_S * 6000000
+    t.bytes_out += DAY_S * 6000000
+    t.chunks += DAY_S * 200
+
+def status(request, context):
+    m = ask(request, metadata=token(context))
+    m.up_ms += DAY_S * 1000
+    for job in m.jobs:
+        job.age_ms += DAY_S * 1000
+        age_traffic(job.traffic)
+        for times, us in ((job.waiting, 4000), (job.summing, 50), (job.sending, 1000)):
+            times.counts[4] += DAY_S * 200
+            times.sum_us += DAY_S * 200 * us
+        for rank in job.ranks:
+            age_traffic(rank.traffic)
+            rank.waited_ms += DAY_S * 20
+    return m
+
+def events(request, context):
+    yield from read(request, metadata=token(context))
+
+handlers = {"Status": grpc.unary_unary_rpc_method_handler(status, pb.StatusRequest.FromString,
+                                                          pb.StatusReply.SerializeToString),
+            "Events": grpc.unary_stream_rpc_method_handler(events, pb.EventsRequest.FromString,
+                                                           pb.Event.SerializeToString)}
+server = grpc.server(futures.ThreadPoolExecutor(4))
+server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("reduction.v1.Control", handlers),))
+server.add_insecure_port(address)
+server.start()
+server.wait_for_termination()
 """
 
 
@@ -68,8 +126,9 @@ WHY_NOT = why_not()
 @unittest.skipIf(WHY_NOT, WHY_NOT)
 class Verdicts(unittest.TestCase):
     @contextlib.contextmanager
-    def job(self, pinned=(), rank_env=None, elements=250000, **links):
-        """Runs a job on links like these; yields a function that returns (exit status, findings)."""
+    def job(self, pinned=(), rank_env=None, elements=250000, older=False, **links):
+        """Runs a job on links like these; yields a function that returns (exit status, findings). With `older` the job
+        seems to be a day old."""
         with tempfile.TemporaryDirectory(prefix="reduction-") as name, \
              net.Lab(REDUCERS + RANKS, build=harness.BUILD, **links) as lab:
             folder = pathlib.Path(name)
@@ -85,6 +144,11 @@ class Verdicts(unittest.TestCase):
                 with open(folder / f"r{i}.log", "w", encoding="utf-8") as log:
                     lab.popen(i, [*(pinned if i == 0 else ()), harness.binary("reduction-server"), "--config", path],
                               stderr=log)  # fmt: skip
+            if older:
+                stubs(folder)
+                for i, r in enumerate(reducers):
+                    behind, r["grpc"] = r["grpc"], f"{lab.address(i)}:7603"
+                    lab.popen(i, ["/usr/bin/python3", "-c", OLDER, folder, r["grpc"], behind])
             config = {"job": {"name": "lab"}, "reducers": [{**r, "lanes": 1} for r in reducers],
                       "security": {"read_token": str(token)}}  # fmt: skip
             job = harness.write_whole(folder / "job.yaml", json.dumps(config))
@@ -95,12 +159,14 @@ class Verdicts(unittest.TestCase):
                     lab.popen(REDUCERS + rank, ["/usr/bin/python3", "-c", RANK], stderr=log,
                               env={**env, "RANK": str(rank), **(rank_env(rank) if rank_env else {})})  # fmt: skip
 
-            def ask():
-                child = lab.popen(REDUCERS, [harness.binary("reductionctl"), "doctor", "--json", job],
+            def ask(seconds=5):
+                child = lab.popen(REDUCERS, [harness.binary("reductionctl"), "doctor", "--json", "--seconds",
+                                             str(seconds), job],
                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)  # fmt: skip
                 out, err = child.communicate(timeout=60 * harness.SCALE)
                 return child.returncode, (json.loads(out) if out else {"jobs": 0, "findings": []}), err
 
+            ask.lab = lab
             yield ask
 
     def expect(self, ask, good):
@@ -112,7 +178,7 @@ class Verdicts(unittest.TestCase):
             status, found, err = ask()
             running = found["jobs"] == REDUCERS
             last.append((running and good(status, found["findings"]), (status, found, err)))
-            time.sleep(0.3)  # a status is about the last second
+            time.sleep(0.3)
         return next(g for g, _ in reversed(last) if g)
 
     def first_is(self, ask, verdict, *words):
@@ -128,11 +194,43 @@ class Verdicts(unittest.TestCase):
             self.assertTrue(self.expect(ask, lambda status, findings: status == (3 if findings else 0) and all(
                 f["id"] in LOAD for f in findings)))
 
+    def until(self, ask, wanted, good):
+        """Asks again and again, from now on, until the findings are good; fails if that takes too long."""
+        began = time.monotonic()
+        while True:
+            found = ask(10)[1]["findings"]
+            took = time.monotonic() - began
+            if good(found):
+                return
+            self.assertLess(took + 10, SOON + SLACK, (wanted, found))
+
+    def test_faults_and_repairs_in_an_old_job(self):
+        with tempfile.TemporaryDirectory(prefix="reduction-") as folder:
+            pause = pathlib.Path(folder) / "pause"
+            slow = lambda rank: {"SLOW": str(pause)} if rank == 1 else {}  # noqa: E731
+            with self.job(rate="100mbit", rank_env=slow, older=True) as ask:
+                self.expect(ask, lambda *_: True)
+                named = []
+                for _ in range(12):
+                    named += [f for f in ask()[1]["findings"] if f["id"] not in (*LOAD, "sending-slow")]
+                self.assertEqual(named, [])
+                for verdict, words, begin, end in (
+                    ("reducer-slow", "reducer r0 ", lambda: ask.lab.set_rate(0, "30mbit"),
+                     lambda: ask.lab.set_rate(0, "100mbit")),
+                    ("rank-late", "rank 1 ", lambda: harness.write_whole(pause, "0.2"), pause.unlink),
+                ):  # fmt: skip
+                    with self.subTest(verdict):
+                        is_it = lambda f, v=verdict, w=words: f["id"] == v and w in f["what"]  # noqa: E731
+                        begin()
+                        self.until(ask, verdict, lambda found: any(map(is_it, found)))  # noqa: B023
+                        end()
+                        self.until(ask, f"no {verdict}", lambda found: not any(map(is_it, found)))  # noqa: B023
+
     def test_a_slow_rank(self):
         slow = lambda rank: {"PAUSE": "0.2"} if rank == 1 else {}  # noqa: E731
         with self.job(rate="200mbit", rank_env=slow) as ask:
             first = self.first_is(ask, "rank-late", "rank 1 ")
-            self.assertRegex(first["evidence"], r"the others waited for it in \d+\.\d % of the last second")
+            self.assertRegex(first["evidence"], r"the others waited for it in \d+\.\d % of the time")
 
     def test_a_halved_link_of_a_reducer(self):
         with self.job(rate="100mbit", rates={0: "50mbit"}) as ask:
@@ -165,8 +263,8 @@ class Verdicts(unittest.TestCase):
             if not named and waited < 20:
                 self.skipTest("this machine does not let the lane wait for its core")
             self.assertTrue(named, "doctor does not say that the lane waits")
-            self.assertEqual(named[0]["what"], "a lane of the reducer waits for a core that others use")
-            self.assertRegex(named[0]["evidence"], r"r0: lane 0 waited for a core in \d+\.\d %")
+            self.assertEqual(named[0]["what"], "lane 0 of the reducer waits for a core that others use")
+            self.assertRegex(named[0]["evidence"], r"r0: it waited for a core in \d+\.\d %")
 
 
 if __name__ == "__main__":
