@@ -114,7 +114,15 @@ int render_gcloud(const struct render *r, FILE *out, struct rs_err *e)
 	if (rc)
 		return rc;
 	fprintf(out, "gcloud ai %s create --region=", search ? "hp-tuning-jobs" : "custom-jobs");
-	fputs("\"$REGION\" --display-name=", out);
+	if (r->place.region)
+		write_shell(r->place.region, out);
+	else
+		fputs("\"$REGION\"", out);
+	if (r->place.project) {
+		fputs(" --project=", out);
+		write_shell(r->place.project, out);
+	}
+	fputs(" --display-name=", out);
 	write_shell(name ? name : "reduction", out);
 	if (r->form == RENDER_JOB)
 		write_options(r, out);

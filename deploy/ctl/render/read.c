@@ -450,6 +450,34 @@ static void add_reducers(struct render *r)
 	add_variables(r);
 }
 
+/* Checks that the machine of a pool can have its accelerators. A type or accelerator that
+ * the table has not is a warning. */
+static int check_machine(const struct render *r, unsigned i, struct rs_err *e)
+{
+	const struct ydoc_node *spec = tree_get(tree_at(r->pools, i), "machineSpec");
+	const struct ydoc_node *type = tree_get(spec, "machineType"), *its = tree_get(spec, "acceleratorType");
+	const struct ydoc_node *count = tree_get(spec, "acceleratorCount");
+	char expected[160], field[FIELD];
+	bool none = !its || strcmp(its->text, "ACCELERATOR_TYPE_UNSPECIFIED") == 0,
+	     split = tree_get(spec, "gpuPartitionSize");
+	enum render_fit fit;
+
+	if (!type)
+		return RS_OK;
+	fit = render_machine_fit(type->text, none ? NULL : its->text,
+				 count && !split ? (unsigned)strtoul(count->text, NULL, 10) : 0, expected,
+				 sizeof expected);
+	snprintf(field, sizeof field, "%sworkerPoolSpecs[%u].machineSpec.%s", r->prefix, i,
+		 fit == RENDER_WRONG_COUNT ? "acceleratorCount" : "acceleratorType");
+	if (fit == RENDER_WRONG || fit == RENDER_WRONG_COUNT)
+		return fail_found(r, fit == RENDER_WRONG ? its : count, field, expected, e);
+	if (fit == RENDER_UNKNOWN)
+		fprintf(r->notes, "warning: %s:%u:%u: the table of machines of %s has no %.40s%s%.40s; not checked\n",
+			r->tree.doc.name, type->line, type->column, render_machines_date, type->text,
+			none ? "" : " with ", none ? "" : its->text);
+	return RS_OK;
+}
+
 static int fill_in(struct render *r, struct rs_err *e)
 {
 	struct section s = {.pool = -1};
@@ -465,6 +493,8 @@ static int fill_in(struct render *r, struct rs_err *e)
 		rc = read_section(r, &s, e);
 	if (!rc)
 		rc = render_check_fields(r, e);
+	for (unsigned i = 0; !rc && tree_at(r->pools, i); i++)
+		rc = check_machine(r, i, e);
 	if (rc || !r->enabled)
 		return rc;
 	rc = take_third_pool(r, &s, e);
@@ -497,8 +527,12 @@ int render_read(struct render *ret, const struct render_options *opt, const char
 		struct rs_err *e)
 {
 	struct render r = {.opt = *opt, .json = is_json(text, len)};
-	int rc = ydoc_parse(&r.tree.doc, name, "YAML", text, len, e);
+	int rc;
 
+	if (command_is(text, len))
+		rc = command_read(&r.tree, &r.place, name, text, len, e);
+	else
+		rc = ydoc_parse(&r.tree.doc, name, "YAML", text, len, e);
 	if (rc)
 		return rc;
 	r.notes = open_memstream(&r.notes_text, &r.notes_len);

@@ -7,6 +7,7 @@
 #ifndef RS_DEPLOY_CTL_RENDER_RENDER_H
 #define RS_DEPLOY_CTL_RENDER_RENDER_H
 
+#include "deploy/ctl/render/command.h"
 #include "deploy/ctl/render/tree.h"
 
 #include <stdint.h>
@@ -50,12 +51,13 @@ enum render_form {
 struct render {
 	struct tree tree;
 	enum render_form form;
-	bool json;               /* the file is JSON */
-	struct ydoc_node *spec;  /* the mapping with the worker pools; of Kubeflow: the root */
-	struct ydoc_node *pools; /* the worker pools */
-	char prefix[48];         /* of the paths of its fields: "jobSpec." */
-	FILE *notes;             /* owned: warnings, a line each, to notes_text */
-	char *notes_text;        /* owned */
+	bool json;                  /* the file is JSON */
+	struct command_place place; /* what a command of gcloud says beside the job */
+	struct ydoc_node *spec;     /* the mapping with the worker pools; of Kubeflow: the root */
+	struct ydoc_node *pools;    /* the worker pools */
+	char prefix[48];            /* of the paths of its fields: "jobSpec." */
+	FILE *notes;                /* owned: warnings, a line each, to notes_text */
+	char *notes_text;           /* owned */
 	size_t notes_len;
 	bool enabled;                   /* the job has reducers */
 	const struct ydoc_node *google; /* the image of Google's reducers, which is replaced; NULL: none */
@@ -96,5 +98,13 @@ void render_explain(const struct render *r, FILE *out);
  * else to a table of this date; 0: not known. */
 uint64_t render_machine_rate(const struct render_machines *m, const char *type);
 extern const char render_machines_date[];
+
+enum render_fit { RENDER_FITS, RENDER_UNKNOWN, RENDER_WRONG, RENDER_WRONG_COUNT };
+
+/* Checks whether a machine type can have `count` (0: not said) of an accelerator (NULL:
+ * none). If it cannot, writes what was expected. UNKNOWN: the table has not this type, or
+ * not this accelerator. */
+enum render_fit render_machine_fit(const char *type, const char *accelerator, unsigned count, char *expected,
+				   size_t size);
 
 #endif

@@ -290,6 +290,15 @@ static int check_form(const struct render *r, struct rs_err *e)
 	return check_pools(r, e);
 }
 
+static void write_place(const char *name, const char *value, FILE *out)
+{
+	if (!value)
+		return;
+	fprintf(out, "%s=", name);
+	tree_write_quoted(value, out);
+	fputs(",\n", out);
+}
+
 static int write_arguments(const struct render *r, FILE *out, struct rs_err *e)
 {
 	int rc;
@@ -298,6 +307,8 @@ static int write_arguments(const struct render *r, FILE *out, struct rs_err *e)
 	rc = walk_job(r, SDK_CLASS, out, e);
 	if (rc)
 		return rc;
+	write_place("location", r->place.region, out);
+	write_place("project", r->place.project, out);
 	fputs("# arguments of its run(...)\n", out);
 	rc = walk_job(r, SDK_RUN, out, e);
 	fprintf(out,

@@ -183,7 +183,7 @@ class Render(unittest.TestCase):
             "environment_variables": {"REDUCTION_BANDWIDTH": "32gbit"},
             "reduction_server_replica_count": 25, "reduction_server_machine_type": "n1-highcpu-16",
             "reduction_server_container_uri": "REDUCER_IMAGE"})
-        other = TWO_POOLS.replace("a2-highgpu-8g", "a2-highgpu-4g", 1)
+        other = TWO_POOLS.replace("TRAINER_IMAGE", "OTHER_IMAGE", 1)
         self.refused(other + ENABLE, "workerPoolSpecs[1]: found another value than in pool 0", options=["--sdk"])
 
     def test_errors_have_line_and_field(self):
