@@ -537,8 +537,9 @@ int render_read(struct render *ret, const struct render_options *opt, const char
 		return rc;
 	r.notes = open_memstream(&r.notes_text, &r.notes_len);
 	rc = r.notes ? fill_in(&r, e) : rs_oom(e, 0, "the job");
-	if (!rc && fflush(r.notes))
+	if (r.notes && fclose(r.notes) && !rc)
 		rc = rs_oom(e, 0, "the job");
+	r.notes = NULL; /* it wrote to the text and length of this r */
 	if (rc) {
 		render_close(&r);
 		return rc;
@@ -550,7 +551,5 @@ int render_read(struct render *ret, const struct render_options *opt, const char
 void render_close(struct render *r)
 {
 	ydoc_close(&r->tree.doc);
-	if (r->notes)
-		fclose(r->notes);
 	free(r->notes_text);
 }

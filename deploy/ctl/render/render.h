@@ -56,7 +56,7 @@ struct render {
 	struct ydoc_node *spec;     /* the mapping with the worker pools; of Kubeflow: the root */
 	struct ydoc_node *pools;    /* the worker pools */
 	char prefix[48];            /* of the paths of its fields: "jobSpec." */
-	FILE *notes;                /* owned: warnings, a line each, to notes_text */
+	FILE *notes;                /* while it is read: warnings, a line each, to notes_text */
 	char *notes_text;           /* owned */
 	size_t notes_len;
 	bool enabled;                   /* the job has reducers */
