@@ -94,5 +94,6 @@ void host_free(struct host *h)
 	control_uv_free(h->control);
 	unauth_free(h->unauth);
 	free(h->events);
+	free(h->jobs);
 	pthread_mutex_destroy(&h->lock);
 }

@@ -169,6 +169,7 @@ struct host {
 	struct trace *traces;
 	uv_timer_t trace_limit;
 	struct events *events; /* owned; exists if `control` does */
+	struct events *jobs;   /* the same: the records of ended jobs */
 
 	_Atomic unsigned answered; /* answers that have not been counted yet; any thread */
 	pthread_mutex_t lock;      /* protects the following fields; any thread */

@@ -4,6 +4,7 @@
 #include "common/host/host_state.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 enum { LINES_MAX = 256 }; /* lines that wait to become events */
 
@@ -38,6 +39,8 @@ static void host_on_line(void *ctx, enum rs_log_level level, const char *event, 
 	}
 	host_events_take(h); /* they came earlier */
 	events_add(h->events, host_unix_ms(), level, event, kv, n);
+	if (!strcmp(event, EVENT_JOB))
+		events_add(h->jobs, host_unix_ms(), level, event, kv, n);
 	service_event_added(control_uv_service(h->control));
 }
 

@@ -139,6 +139,7 @@ static int host_new_control(struct host *h, struct rs_err *e)
 	    .section = "security",
 	    .health = h->opt.daemon->health,
 	    .events = h->events,
+	    .jobs = h->jobs,
 	    .drain = host_on_drain,
 	    .reload = host_on_reload,
 	    .granted = host_on_granted,
@@ -146,9 +147,10 @@ static int host_new_control(struct host *h, struct rs_err *e)
 	    .ctx = h,
 	};
 
-	if (!h->events)
+	if (!h->events || !h->jobs)
 		return rs_oom(e, 0, "the control service");
 	events_init(h->events);
+	events_init(h->jobs);
 	host_answers_options(h, &so);
 	h->denied = (struct rs_log_limit){.event = "control-denied", .per_s = DENIED_LINES_PER_S};
 	return control_uv_new(&h->control, h->opt.loop, h->rpc, &so, e);
@@ -166,6 +168,7 @@ int host_open_ports(struct host *h, const struct host_ports *ports, struct rs_er
 	if (ports->grpc[0] && rpc_load(&h->rpc, e))
 		return rs_wrap(e, "%s.grpc", section);
 	h->events = malloc(sizeof *h->events);
+	h->jobs = malloc(sizeof *h->jobs);
 	rc = host_new_control(h, e);
 	if (rc)
 		return rc;

@@ -327,7 +327,15 @@ void session_free(struct session *s)
 	struct stripe *st = s->stripe;
 	struct lane *l = st->owner;
 	struct lane_event ev = {
-	    .type = LANE_CLOSED, .job = st->p.job, .rank = s->rank, .lane = st->p.lane, .clean = s->departed};
+	    .type = LANE_CLOSED,
+	    .job = st->p.job,
+	    .rank = s->rank,
+	    .lane = st->p.lane,
+	    .clean = s->departed,
+	    .bytes_in = s->count.bytes_in,
+	    .bytes_out = s->count.bytes_out,
+	    .operations = st->operations,
+	};
 
 	rs_assert(st->sessions[s->rank] == s && st->attached > 0);
 	for (unsigned p = 0; p < st->p.priorities; p++)

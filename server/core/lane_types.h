@@ -73,15 +73,16 @@ enum lane_event_type {
 struct lane_event {
 	enum lane_event_type type;
 	uint64_t job;
-	unsigned rank, lane;   /* CLOSED, LOST, ANSWERED, NONFINITE, PROVEN: the rank; LATE: the first late rank */
-	bool clean;            /* CLOSED: the rank sent GOODBYE */
-	struct rs_err why;     /* FAILED, LOST; NONFINITE: what was found */
-	struct rs_cause cause; /* FAILED: the same as data */
-	uint64_t question;     /* ANSWERED */
-	uint64_t seq;          /* LATE, NONFINITE: the operation */
-	bool nan;              /* NONFINITE: it was NaN */
-	uint32_t waited_ms;    /* LATE */
-	unsigned late;         /* LATE: number of late ranks */
+	unsigned rank, lane; /* CLOSED, LOST, ANSWERED, NONFINITE, PROVEN: the rank; LATE: the first late rank */
+	bool clean;          /* CLOSED: the rank sent GOODBYE */
+	uint64_t bytes_in, bytes_out, operations; /* CLOSED: of the session; those that its stripe has summed so far */
+	struct rs_err why;                        /* FAILED, LOST; NONFINITE: what was found */
+	struct rs_cause cause;                    /* FAILED: the same as data */
+	uint64_t question;                        /* ANSWERED */
+	uint64_t seq;                             /* LATE, NONFINITE: the operation */
+	bool nan;                                 /* NONFINITE: it was NaN */
+	uint32_t waited_ms;                       /* LATE */
+	unsigned late;                            /* LATE: number of late ranks */
 };
 
 /* The properties and callbacks of a lane. */

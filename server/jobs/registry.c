@@ -116,6 +116,37 @@ static enum status_end job_end(const struct registry *r, const struct job *j)
 	return r->draining ? STATUS_ENDED_LEFT : STATUS_ENDED_FINISHED;
 }
 
+void registry_count(struct registry *r, const struct lane_event *closed)
+{
+	struct job *j = job_by_id(r, closed->job);
+
+	if (!j)
+		return;
+	if (closed->operations > j->operations)
+		j->operations = closed->operations;
+	j->bytes_in += closed->bytes_in;
+	j->bytes_out += closed->bytes_out;
+}
+
+/* The last session of the job is closed. */
+static void job_closed(struct registry *r, struct job *j)
+{
+	struct registry_record record = {
+	    .how = job_end(r, j),
+	    .running_ms = j->running ? r->now_ms - j->started_ms : 0,
+	    .operations = j->operations,
+	    .bytes_in = j->bytes_in,
+	    .bytes_out = j->bytes_out,
+	    .rank = j->ended ? j->cause.rank : 0,
+	    .why = j->ended ? j->why.msg : "",
+	    .nonfinite = j->found.what,
+	};
+
+	registry_emit(r, j, (struct registry_action){.type = REGISTRY_CLOSED, .record = record});
+	r->ended[record.how]++;
+	job_free(r, j);
+}
+
 void registry_session_closed(struct registry *r, uint64_t id, unsigned rank, unsigned lane, bool clean)
 {
 	struct job *j = job_by_id(r, id);
@@ -140,11 +171,8 @@ void registry_session_closed(struct registry *r, uint64_t id, unsigned rank, uns
 		    r, &(struct lane_event){.type = LANE_LOST, .job = id, .rank = rank, .lane = lane, .why = why});
 		registry_end_job(r, j, &why, &(struct rs_cause){.code = RS_EPEER, .rank = 1 + rank});
 	}
-	if (j->sessions)
-		return;
-	registry_emit(r, j, (struct registry_action){.type = REGISTRY_CLOSED});
-	r->ended[job_end(r, j)]++;
-	job_free(r, j);
+	if (!j->sessions)
+		job_closed(r, j);
 }
 
 void registry_failed(struct registry *r, uint64_t id, const struct rs_err *why, const struct rs_cause *cause)

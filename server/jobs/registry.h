@@ -41,12 +41,23 @@ struct registry_job {
 	uint64_t memory; /* most bytes that it can make this process use, for slots and everything else */
 };
 
+/* What is remembered of a job that has ended. */
+struct registry_record {
+	enum status_end how;
+	uint64_t running_ms; /* since all ranks had joined; 0: they never had */
+	uint64_t operations; /* 1 + the highest number of one of which this reducer has summed a chunk */
+	uint64_t bytes_in, bytes_out;
+	unsigned rank;         /* 1 + the rank that is the cause; 0: none */
+	const char *why;       /* a sentence; "": there is no more to say */
+	const char *nonfinite; /* the first NaN or infinity; "": none */
+};
+
 enum registry_action_type {
 	REGISTRY_OPENED,    /* the first rank came; the memory is allocated */
 	REGISTRY_START,     /* lane_start on every lane, with `begin` */
 	REGISTRY_TELL,      /* lane_tell `frame` on every lane */
 	REGISTRY_ABORT,     /* lane_abort on every lane, with `why` */
-	REGISTRY_CLOSED,    /* the last session is closed */
+	REGISTRY_CLOSED,    /* the last session is closed: `record` */
 	REGISTRY_LOST,      /* `rank` of a running job was lost, for the reason `why`; another action ends the job */
 	REGISTRY_ASK,       /* lane_ask for `rank` and `lane` on this thread */
 	REGISTRY_NONFINITE, /* `rank` has sent NaN, or infinity, for the first time: `why` */
@@ -59,17 +70,18 @@ struct registry_action {
 	struct registry_job job;
 	const uint8_t *frame; /* TELL; valid for the call */
 	uint32_t frame_len;
-	struct lane_begin begin; /* START */
-	struct rs_err why;       /* ABORT, LOST, NONFINITE */
-	struct rs_cause cause;   /* ABORT: the same as data */
-	unsigned rank;           /* LOST, LATE, ASK, NONFINITE */
-	unsigned lane;           /* ASK: of the job */
-	unsigned thread;         /* ASK: number of the reducer's lane */
-	uint64_t question;       /* ASK: its number */
-	const char *label;       /* of it; valid for the call */
-	unsigned late;           /* LATE: number of late ranks */
-	uint64_t seq;            /* LATE: the operation */
-	uint32_t waited_ms;      /* LATE */
+	struct lane_begin begin;       /* START */
+	struct registry_record record; /* CLOSED; strings are valid for the call */
+	struct rs_err why;             /* ABORT, LOST, NONFINITE */
+	struct rs_cause cause;         /* ABORT: the same as data */
+	unsigned rank;                 /* LOST, LATE, ASK, NONFINITE */
+	unsigned lane;                 /* ASK: of the job */
+	unsigned thread;               /* ASK: number of the reducer's lane */
+	uint64_t question;             /* ASK: its number */
+	const char *label;             /* of it; valid for the call */
+	unsigned late;                 /* LATE: number of late ranks */
+	uint64_t seq;                  /* LATE: the operation */
+	uint32_t waited_ms;            /* LATE */
 };
 
 /* The properties and callbacks of a registry. */
@@ -103,6 +115,9 @@ int registry_hello(struct registry *r, const struct control_hello *h, struct reg
  * last missing one. One that must send PROBE is missing until LANE_PROVEN. */
 void registry_admitted(struct registry *r, uint64_t job);
 
+/* Counts what a session has done that its lane has closed, for REGISTRY_CLOSED. To be
+ * called before registry_session_closed. */
+void registry_count(struct registry *r, const struct lane_event *closed);
 /* Removes a session that its lane has closed. */
 void registry_session_closed(struct registry *r, uint64_t job, unsigned rank, unsigned lane, bool clean);
 /* Ends a job that a lane has ended. */

@@ -49,7 +49,8 @@ struct job {
 	struct rs_err why;     /* ended */
 	struct rs_cause cause; /* ended: `why` as data */
 	struct registry_found found;
-	char refused[CONTROL_MESSAGE]; /* why a rank was last refused for good while the job gathers */
+	uint64_t operations, bytes_in, bytes_out; /* of sessions that are closed */
+	char refused[CONTROL_MESSAGE];            /* why a rank was last refused for good while the job gathers */
 	uint8_t *memory;
 	uint64_t memory_len;
 	uint64_t bound; /* most bytes of the job, with memory_len */

@@ -41,6 +41,14 @@ enum status_end status_end_of(const struct rs_cause *cause)
 	}
 }
 
+const char *status_end_name(enum status_end how)
+{
+	static const char *const names[STATUS_ENDS] = {"finished", "incomplete", "rank-lost", "mismatch",
+						       "aborted",  "non-finite", "left",      "other"};
+
+	return names[how];
+}
+
 static Reduction__V1__Traffic *new_traffic(struct status_reply *r)
 {
 	return status_reply_message(r, &reduction__v1__traffic__descriptor);
@@ -61,8 +69,6 @@ static Reduction__V1__Histogram *new_histogram(struct status_reply *r)
 static void new_process(struct status_reply *r, unsigned lanes)
 {
 	static const char *const reasons[STATUS_REFUSALS] = {"policy", "mismatch", "protocol", "other"};
-	static const char *const ends[STATUS_ENDS] = {"finished", "incomplete", "rank-lost", "mismatch",
-						      "aborted",  "non-finite", "left",      "other"};
 	Reduction__V1__StatusReply *m = &r->m;
 
 	m->n_lanes = lanes;
@@ -76,7 +82,7 @@ static void new_process(struct status_reply *r, unsigned lanes)
 	m->n_ended = STATUS_ENDS;
 	m->ended = status_reply_messages(r, &reduction__v1__ended_jobs__descriptor, STATUS_ENDS);
 	for (unsigned i = 0; m->ended && i < STATUS_ENDS; i++)
-		m->ended[i]->reason = (char *)ends[i];
+		m->ended[i]->reason = (char *)status_end_name(i);
 	m->n_bucket_limits_us = TIMES_BUCKETS - 1;
 	m->bucket_limits_us = status_reply_take(r, m->n_bucket_limits_us * sizeof(*m->bucket_limits_us));
 	for (unsigned i = 0; m->bucket_limits_us && i < TIMES_BUCKETS - 1; i++)

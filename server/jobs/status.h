@@ -54,6 +54,8 @@ void status_free(struct status *st);
 
 /* Returns how a job has ended, from the reason. */
 enum status_end status_end_of(const struct rs_cause *cause);
+/* Returns its name in metrics and events. */
+const char *status_end_name(enum status_end how);
 /* Returns the reason for an error with which a worker was refused. */
 enum status_refusal status_refusal_of(int code);
 

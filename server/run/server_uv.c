@@ -45,6 +45,24 @@ static void server_log_job(struct server *s, const char *event, const struct reg
 	       rs_kv_u("processes", j->processes), rs_kv_u("memory_bytes", j->memory));
 }
 
+/* The record of an ended job: reductionctl jobs reads it. */
+static void server_log_closed(struct server *s, const struct registry_action *a)
+{
+	const struct registry_record *r = &a->record;
+	char rank[16] = "";
+
+	if (r->rank)
+		snprintf(rank, sizeof rank, "%u", r->rank - 1);
+	if (server_may_log(s, LIMITED_JOBS))
+		rs_log(s->log, RS_LOG_INFO, "job-closed", rs_kv_s("job", a->job.name),
+		       rs_kv_u("generation", a->job.generation), rs_kv_s("run", a->job.run),
+		       rs_kv_u("world_size", a->job.world_size), rs_kv_u("joined", a->job.joined),
+		       rs_kv_s("ended", status_end_name(r->how)), rs_kv_u("running_ms", r->running_ms),
+		       rs_kv_u("operations", r->operations), rs_kv_u("received_bytes", r->bytes_in),
+		       rs_kv_u("sent_bytes", r->bytes_out), rs_kv_s("rank", rank), rs_kv_s("reason", r->why),
+		       rs_kv_s("nonfinite", r->nonfinite));
+}
+
 /* A job with failover goes on without this reducer, unless a rank is the cause: the other
  * reducers have lost it too then, but for faults of the network. */
 static void server_log_end(struct server *s, const struct registry_action *a)
@@ -99,7 +117,7 @@ static void server_on_action(void *ctx, const struct registry_action *a)
 	case REGISTRY_CLOSED:
 		if (a->job.joined < a->job.world_size)
 			server_log_incomplete(s, &a->job);
-		server_log_job(s, "job-closed", &a->job);
+		server_log_closed(s, a);
 		for (unsigned i = 0; i < s->lanes_n; i++)
 			lane_thread_forget(s->lanes[i], a->job.id);
 		return;
@@ -206,6 +224,7 @@ static void server_on_mail(struct mailbox *m, struct mail *mail)
 		registry_failed(s->registry, ev->job, &ev->why, &ev->cause);
 	} else if (ev->type == LANE_CLOSED) {
 		s->sessions--;
+		registry_count(s->registry, ev);
 		if (lm->failed)
 			registry_failed(s->registry, ev->job, &ev->why, NULL);
 		registry_session_closed(s->registry, ev->job, ev->rank, ev->lane, ev->clean);

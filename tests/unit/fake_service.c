@@ -79,10 +79,12 @@ void fservice_open(struct fake_service *w, bool tokens)
 
 	memset(w, 0, sizeof *w);
 	events_init(&w->events);
+	events_init(&w->jobs);
 	w->s = service_new(&(struct service_options){.process = "reducer",
 						     .section = "security",
 						     .health = "reduction.v1.Reducer",
 						     .events = &w->events,
+						     .jobs = &w->jobs,
 						     .drain = on_drain,
 						     .reload = on_reload,
 						     .collect = on_collect,

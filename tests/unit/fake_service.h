@@ -15,7 +15,7 @@
 /* The service, and what the stubs have seen. */
 struct fake_service {
 	struct service *s;
-	struct events events;
+	struct events events, jobs;
 	unsigned drains, reloads, collects, wakes, denials, grants;
 	uint32_t timeout_ms;
 	bool reload_fails, trace_fails;

@@ -265,6 +265,7 @@ static bool start_call(struct http_request *r)
 
 	if (r->path->past_events) {
 		events.past_only = true;
+		events.ended_jobs = strcmp(r->path->path, "/jobs") == 0;
 		len = reduction__v1__events_request__pack(&events, request);
 	}
 	r->call = service_begin(control_uv_service(r->port->control), r->path->method, &peer, request, len);

@@ -16,6 +16,9 @@ enum {
 	EVENT_TEXT = 800, /* bytes of all its keys and values */
 };
 
+/* The event that is the record of an ended job. */
+#define EVENT_JOB "job-closed"
+
 /* One event. text contains key, value, key, value, ..., each with its terminator; pairs
  * without room are left out. */
 struct event {

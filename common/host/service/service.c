@@ -40,6 +40,7 @@ struct service_call {
 	bool placed;                 /* it is counted in controls_n or watches_n */
 	char name[CONTROL_JOB];      /* STATUS, EVENTS: only this job; CHECK, WATCH: the service */
 	bool without_ranks;          /* STATUS */
+	const struct events *events; /* EVENTS: those that it reads */
 	uint64_t next_event, until;  /* EVENTS: number of the next event; the first number not to send */
 	int last_health;             /* WATCH: the last health sent; 0: none */
 	struct trace *traces;        /* TRACE: to send; owned */
@@ -235,8 +236,9 @@ static void begin_reload(struct service_call *c, const ProtobufCMessage *request
 static void begin_events(struct service_call *c, const ProtobufCMessage *request)
 {
 	const Reduction__V1__EventsRequest *m = (const Reduction__V1__EventsRequest *)request;
-	const struct events *events = c->service->opt.events;
+	const struct events *events = m->ended_jobs ? c->service->opt.jobs : c->service->opt.events;
 
+	c->events = events;
 	if (!take_name(c, m->job)) {
 		refuse(c, RPC_CODE_INVALID_ARGUMENT, "the name of the job is too long");
 		return;
@@ -462,7 +464,7 @@ static bool names_job(const struct event *ev, const char *job)
 
 static enum service_step next_event(struct service_call *c, struct service_out *ret)
 {
-	const struct events *events = c->service->opt.events;
+	const struct events *events = c->events;
 
 	if (c->next_event < events_oldest(events))
 		c->next_event = events_oldest(events);

@@ -73,6 +73,7 @@ struct service_options {
 	const char *section; /* of the configuration with the keys of the tokens, for messages */
 	const char *health;  /* a service whose health is that of the process; NULL: none */
 	const struct events *events;
+	const struct events *jobs; /* of them the last ones with the name EVENT_JOB */
 	/* Drains as SIGTERM does; timeout_ms 0: as configured. */
 	void (*drain)(void *ctx, uint32_t timeout_ms, struct service_drained *ret);
 	/* Reloads as SIGHUP does. RS_OK: `result` is a sentence. */

@@ -707,6 +707,36 @@ START_TEST(lost_ranks_are_counted)
 }
 END_TEST
 
+/* What the registry says of a job when its last session is closed. */
+START_TEST(an_ended_job_leaves_a_record)
+{
+	struct lane_event ev = {.type = LANE_CLOSED, .bytes_in = 100, .bytes_out = 10, .operations = 7};
+	const struct rs_err why = {.code = RS_ECUT, .msg = "rank 1 was lost"};
+	struct fr_world w;
+
+	fr_open(&w, 1, 2, UINT64_C(1) << 20);
+	registry_set_time(w.r, 1000);
+	ev.job = fr_admit_all(&w);
+	registry_set_time(w.r, 4000);
+	for (unsigned i = 0; i < 4; i++) {
+		ev.operations = 7 - i;
+		registry_count(w.r, &ev);
+	}
+	if (_i)
+		registry_failed(w.r, ev.job, &why, &(struct rs_cause){.code = RS_EPEER, .rank = 2});
+	fr_all_gone(&w, ev.job, true);
+	ck_assert_int_eq(w.last.type, REGISTRY_CLOSED);
+	ck_assert_int_eq(w.last.record.how, _i ? STATUS_ENDED_LOST : STATUS_ENDED_FINISHED);
+	ck_assert_uint_eq(w.last.record.rank, _i ? 2 : 0);
+	ck_assert_uint_eq(w.last.record.running_ms, 3000);
+	ck_assert_uint_eq(w.last.record.operations, 7);
+	ck_assert_uint_eq(w.last.record.bytes_in, 400);
+	ck_assert_uint_eq(w.last.record.bytes_out, 40);
+	registry_count(w.r, &ev); /* of a job that is gone */
+	fr_close(&w);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("registry");
@@ -732,6 +762,7 @@ int main(void)
 	tcase_add_test(tc, all_64_lanes_join);
 	tcase_add_test(tc, limits_are_named);
 	tcase_add_test(tc, deterministic_jobs_count_every_ranks_stash);
+	tcase_add_loop_test(tc, an_ended_job_leaves_a_record, 0, 2);
 	tcase_add_test(tc, the_first_nan_is_kept);
 	tcase_add_test(tc, lost_ranks_are_counted);
 	tcase_add_test(tc, a_drain_lets_jobs_end);
