@@ -9,6 +9,7 @@
 #ifndef RS_COMMON_ERROR_H
 #define RS_COMMON_ERROR_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 /* name, value, description for use without a sentence */
@@ -51,6 +52,7 @@ struct rs_cause {
 	int code; /* enum rs_code. RS_EPEER with a rank: it was lost; with a reducer: that was lost */
 	unsigned rank, reducer;
 	enum rs_loss loss; /* how it was lost */
+	bool narrow;       /* only small messages came through */
 };
 
 /* An error: its code and its sentence. */

@@ -134,6 +134,7 @@ static Reduction__V1__Cause pack_cause(const struct rs_cause *c)
 	m.rank = c->rank;
 	m.reducer = c->reducer;
 	m.loss = c->loss;
+	m.narrow = c->narrow;
 	return m;
 }
 
@@ -369,7 +370,8 @@ static struct rs_cause take_cause(const Reduction__V1__Cause *m, int code, const
 	return (struct rs_cause){.code = code_from_wire(m->code),
 				 .rank = m->rank,
 				 .reducer = m->reducer,
-				 .loss = m->loss <= RS_LOSS_RESET ? (enum rs_loss)m->loss : RS_LOSS_OTHER};
+				 .loss = m->loss <= RS_LOSS_RESET ? (enum rs_loss)m->loss : RS_LOSS_OTHER,
+				 .narrow = m->narrow};
 }
 
 int control_unpack_refused(const uint8_t *in, uint32_t len, struct control_refused *ret, struct rs_err *e)

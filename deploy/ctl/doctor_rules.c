@@ -287,9 +287,9 @@ static void look_traffic(const struct place *at, const struct job_pair *job)
 
 /* A reducer that a job has lost. If only small messages passed, it may be well, and is
  * brought back after pauses. */
-static void look_lost(const struct place *at, const char *id, uint64_t for_ms, unsigned losses, const char *why)
+static void look_lost(const struct place *at, const char *id, uint64_t for_ms, unsigned losses, bool path,
+		      const char *why)
 {
-	bool path = strstr(why, "small messages");
 	char what[200], times[40] = "";
 
 	if (losses > 1)
@@ -326,7 +326,8 @@ static void look_job(struct place at, const Reduction__V1__StatusReply *before, 
 
 	at.job = job->name;
 	for (size_t i = 0; i < job->n_lost; i++)
-		look_lost(&at, job->lost[i]->id, job->lost[i]->for_ms, job->lost[i]->losses, job->lost[i]->why);
+		look_lost(&at, job->lost[i]->id, job->lost[i]->for_ms, job->lost[i]->losses, job->lost[i]->narrow,
+			  job->lost[i]->why);
 	if (job->state == REDUCTION__V1__JOB_STATUS__STATE__GATHERING) {
 		if (job->age_ms >= GATHERING_MS)
 			add(&at, &(struct kind){"ranks-not-there", 950, action_gathering, true, 0},
@@ -379,7 +380,7 @@ static void look_agent_fact(const struct place *at, const Reduction__V1__AgentRe
 	char what[200];
 
 	if (r->state == REDUCTION__V1__AGENT_REDUCER__STATE__LOST) {
-		look_lost(at, r->id, r->for_ms, r->losses, r->why);
+		look_lost(at, r->id, r->for_ms, r->losses, r->narrow, r->why);
 	} else if (r->losses >= RETURNS_MANY && r->for_ms < RETURNS_MS) {
 		snprintf(what, sizeof what, "reducer %.100s is lost and comes back", r->id);
 		add(at, &(struct kind){"reducer-returns", 450, action_returns, true, 0}, what,

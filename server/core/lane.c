@@ -115,7 +115,7 @@ static void lane_start_stripe(struct stripe *st, const struct lane_begin *begin)
 			continue;
 		/* the rank was lost after the registry had decided to start the job */
 		rs_fail(&why, stripe_loss_code(st), "rank %u was lost while the job was starting", r);
-		stripe_fail_lost(st, r, RS_LOSS_OTHER, &why);
+		stripe_fail_lost(st, r, RS_LOSS_OTHER, false, &why);
 		return;
 	}
 	st->running = true;
@@ -185,22 +185,24 @@ static void session_silent(struct session *s)
 {
 	struct stripe *st = s->stripe;
 	uint8_t payload[FRAME_CONTROL_MAX];
+	bool narrow = session_sends_only_small(s);
 	struct rs_err why;
 	char name[160];
 
 	rs_fail(&why, stripe_loss_code(st), "%s was lost: nothing was heard from it for %.1f s%s",
 		stripe_rank_name(st, s->rank, name, sizeof name), (double)st->owner->opt.detect_ms / 1000,
-		session_sends_only_small(s) ? "; only small messages have come from it: if it runs, check the MTU and "
-					      "the filters of the path"
-					    : "");
+		narrow ? "; only small messages have come from it: if it runs, check the MTU and "
+			 "the filters of the path"
+		       : "");
 	if (st->running) {
-		stripe_fail_lost(st, s->rank, RS_LOSS_SILENT, &why);
+		stripe_fail_lost(st, s->rank, RS_LOSS_SILENT, narrow, &why);
 		return;
 	}
 	session_queue_frame(
 	    s, FRAME_ABORT, payload,
-	    control_pack_abort(payload, &why,
-			       &(struct rs_cause){.code = RS_EPEER, .rank = 1 + s->rank, .loss = RS_LOSS_SILENT}));
+	    control_pack_abort(
+		payload, &why,
+		&(struct rs_cause){.code = RS_EPEER, .rank = 1 + s->rank, .loss = RS_LOSS_SILENT, .narrow = narrow}));
 	session_drain(s);
 }
 
@@ -298,7 +300,7 @@ void session_lost(struct session *s, const char *reason)
 		return;
 	rs_fail(&why, stripe_loss_code(st), "%s was lost: %s", stripe_rank_name(st, s->rank, name, sizeof name),
 		reason);
-	stripe_fail_lost(st, s->rank, RS_LOSS_OTHER, &why);
+	stripe_fail_lost(st, s->rank, RS_LOSS_OTHER, false, &why);
 }
 
 bool session_closed(const struct session *s)

@@ -89,6 +89,7 @@ static void report_losses(struct lane_report *report, const struct stripe *st, u
 			to->for_ms = now_ms > st->losses[r].at_ms ? now_ms - st->losses[r].at_ms : 0;
 			memcpy(to->id, st->losses[r].id, sizeof to->id);
 			memcpy(to->why, st->losses[r].why, sizeof to->why);
+			to->narrow = st->losses[r].narrow;
 		}
 		report->losses_n++;
 	}

@@ -27,6 +27,7 @@ struct lane_report_loss {
 	unsigned losses; /* how often it was lost so far */
 	uint64_t for_ms;
 	char id[CONTROL_JOB], why[CONTROL_WHY]; /* "": not known */
+	bool narrow;                            /* only small messages came through */
 };
 
 /* One lane of one job. Its sessions are `sessions_n` entries of the report's `sessions`,

@@ -21,6 +21,7 @@ struct stripe_watch {
 struct stripe_loss {
 	uint64_t at_ms;                         /* when this stripe learnt it */
 	char id[CONTROL_JOB], why[CONTROL_WHY]; /* "": not known */
+	bool narrow;                            /* only small messages came through */
 };
 
 /* The operations that are recorded: from <= seq < until. */

@@ -29,10 +29,10 @@ void stripe_fail(struct stripe *st, const struct rs_err *why, const struct rs_ca
 	st->owner->opt.event(st->owner->opt.ctx, &ev);
 }
 
-void stripe_fail_lost(struct stripe *st, unsigned rank, enum rs_loss loss, const struct rs_err *why)
+void stripe_fail_lost(struct stripe *st, unsigned rank, enum rs_loss loss, bool narrow, const struct rs_err *why)
 {
 	struct lane_event ev = {.type = LANE_LOST, .job = st->p.job, .rank = rank, .lane = st->p.lane, .why = *why};
 
 	st->owner->opt.event(st->owner->opt.ctx, &ev);
-	stripe_fail(st, why, &(struct rs_cause){.code = RS_EPEER, .rank = 1 + rank, .loss = loss});
+	stripe_fail(st, why, &(struct rs_cause){.code = RS_EPEER, .rank = 1 + rank, .loss = loss, .narrow = narrow});
 }

@@ -11,6 +11,6 @@ void stripe_end(struct stripe *st, const struct rs_err *why, const struct rs_cau
  * sentence says, as data; NULL: the code alone. */
 void stripe_fail(struct stripe *st, const struct rs_err *why, const struct rs_cause *cause);
 /* Ends a running stripe because a rank is lost in this way; reports LANE_LOST too. */
-void stripe_fail_lost(struct stripe *st, unsigned rank, enum rs_loss loss, const struct rs_err *why);
+void stripe_fail_lost(struct stripe *st, unsigned rank, enum rs_loss loss, bool narrow, const struct rs_err *why);
 
 #endif

@@ -48,6 +48,7 @@ static void view_note_losses(struct stripe *st, const struct control_view *v)
 			continue;
 		memcpy(loss->id, v->lost_id, sizeof loss->id);
 		memcpy(loss->why, v->why, sizeof loss->why);
+		loss->narrow = v->cause.narrow;
 	}
 }
 

@@ -200,6 +200,7 @@ static void add_loss(struct status_reply *r, Reduction__V1__JobStatus *job, cons
 	to->losses = from->losses;
 	to->id = status_reply_text(r, from->id);
 	to->why = status_reply_text(r, from->why);
+	to->narrow = from->narrow;
 	job->lost[from->index] = to;
 }
 

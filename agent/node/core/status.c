@@ -146,6 +146,7 @@ static void add_reducer(struct status_reply *to, const struct exchange_report *a
 	m->state = states[r->reach];
 	m->for_ms = r->for_ms;
 	m->why = r->why;
+	m->narrow = r->narrow;
 	m->tries = r->tries;
 	m->lanes = r->lanes;
 	m->lanes_up = r->lanes_up;

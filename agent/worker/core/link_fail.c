@@ -39,8 +39,10 @@ void link_lost(struct link *l, const struct loss *loss, uint64_t now_ms)
 		/* one that is silent may still hear why this rank leaves, and tell it to
 		 * the others */
 		exchange_fail_because(
-		    x, &e, &(struct rs_cause){.code = RS_EPEER, .reducer = 1 + l->reducer, .loss = loss->how}, true,
-		    l->open ? NULL : l, now_ms);
+		    x, &e,
+		    &(struct rs_cause){
+			.code = RS_EPEER, .reducer = 1 + l->reducer, .loss = loss->how, .narrow = full.narrow},
+		    true, l->open ? NULL : l, now_ms);
 	} else if (!link_lives(l) || x->state == EXCHANGE_JOINING) {
 		/* no operation has started there: it may come back */
 		link_not_back(l, &full, now_ms);

@@ -64,6 +64,7 @@ static void report_reducer(const struct exchange *x, unsigned reducer, uint64_t 
 	if (!exchange_lives(x, reducer)) {
 		ret->reach = REPORT_LOST;
 		since_ms = loss->at_ms;
+		ret->narrow = loss->cause.narrow;
 		snprintf(ret->why, sizeof ret->why, "%s", loss->why);
 	} else if (ret->lanes_up == ret->lanes) {
 		ret->reach = REPORT_CONNECTED;

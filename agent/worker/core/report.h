@@ -24,6 +24,7 @@ struct report_reducer {
 	enum report_reach reach;
 	uint64_t for_ms;              /* time in this state */
 	char why[REPORT_WHY];         /* why it is not connected; "": not known */
+	bool narrow;                  /* because only small messages came through */
 	unsigned tries;               /* attempts to connect, of the lane with the most */
 	unsigned lanes, lanes_up;     /* connections; those that have joined */
 	unsigned shards, home_shards; /* that it owns now; that it owns while no reducer is lost */

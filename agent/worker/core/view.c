@@ -256,6 +256,7 @@ static void view_count_barren(struct reducer_loss *f, bool narrow, uint64_t now_
 	bool stuck = f->returned && f->passed < LOSS_PROOF_BYTES && f->cause.loss == RS_LOSS_SILENT;
 
 	f->barren = stuck ? f->barren + 1 : 0;
+	f->cause.narrow |= stuck;
 	f->returned = false;
 	f->passed = 0;
 	if (!f->barren)
@@ -297,6 +298,7 @@ static void view_mark_lost(struct exchange *x, unsigned reducer, const struct lo
 	f->reported = reported != NULL;
 	f->cause =
 	    reported ? *reported : (struct rs_cause){.code = RS_EPEER, .reducer = 1 + reducer, .loss = loss->how};
+	f->cause.narrow |= loss->narrow || unheard;
 	f->at_ms = now_ms;
 	f->idle_ms = view_idle_ms(x, reducer, now_ms);
 	if (x->degraded_ms > now_ms + EXCHANGE_LOST_MS)
@@ -365,7 +367,10 @@ static void view_merge_reducer(struct exchange *x, unsigned reducer, const struc
 		life++;
 	x->view.lives[reducer] = life;
 	if (v->lost == reducer + 1)
-		loss = (struct loss){.why = v->why, .how = v->cause.loss, .reported = v->reported ? &v->cause : NULL};
+		loss = (struct loss){.why = v->why,
+				     .how = v->cause.loss,
+				     .reported = v->reported ? &v->cause : NULL,
+				     .narrow = v->cause.narrow};
 	if (life % 2)
 		view_mark_lost(x, reducer, &loss, NULL, now_ms);
 	else

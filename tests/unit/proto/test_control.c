@@ -142,12 +142,12 @@ START_TEST(other_messages_survive_a_round_trip)
 	ck_assert_mem_eq(back, proof, sizeof proof);
 
 	rs_fail(&why, RS_ECUT, "rank 3 was lost");
-	len = control_pack_abort(out, &why, &(struct rs_cause){RS_EPEER, 1 + 2, 1 + 4, RS_LOSS_RESET});
+	len = control_pack_abort(out, &why, &(struct rs_cause){RS_EPEER, 1 + 2, 1 + 4, RS_LOSS_RESET, true});
 	memset(&why, 0, sizeof why);
 	ck_assert_int_eq(control_unpack_abort(out, len, &why, &cause, &e), RS_OK);
 	ck_assert_int_eq(why.code, RS_ECUT);
 	ck_assert(cause.code == RS_EPEER && cause.rank == 1 + 2 && cause.reducer == 1 + 4 &&
-		  cause.loss == RS_LOSS_RESET);
+		  cause.loss == RS_LOSS_RESET && cause.narrow);
 	ck_assert_str_eq(why.msg, "rank 3 was lost");
 }
 END_TEST

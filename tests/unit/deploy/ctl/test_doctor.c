@@ -165,8 +165,8 @@ static void lose_path(struct sick *s)
 	lose(s);
 	s->loss.losses = 4;
 	s->loss.for_ms = 12000;
-	s->loss.why =
-	    (char *)"nothing was heard from it for 10000 ms; if it runs, small messages pass and large ones do not";
+	s->loss.why = (char *)"nothing was heard from it for 10000 ms";
+	s->loss.narrow = true;
 }
 
 static void as_agent(struct sick *s)
@@ -212,9 +212,8 @@ static void agent_lost_path(struct sick *s)
 {
 	agent_lost(s);
 	s->link.losses = 1;
-	s->link.why =
-	    (char *)"rank 3 (pid 1 on b) was lost: nothing was heard from it for 10.0 s; only small messages have "
-		    "come from it";
+	s->link.why = (char *)"rank 3 (pid 1 on b) was lost: nothing was heard from it for 10.0 s";
+	s->link.narrow = true;
 }
 
 static void agent_lost_often(struct sick *s)

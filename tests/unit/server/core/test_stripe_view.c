@@ -47,6 +47,7 @@ START_TEST(the_report_names_lost_reducers)
 	first.lost = 2;
 	strcpy(first.lost_id, "r1");
 	strcpy(first.why, "connection refused");
+	first.cause = (struct rs_cause){.code = RS_EPEER, .reducer = 2, .loss = RS_LOSS_SILENT, .narrow = true};
 	lv_send(&fw, 0, first);
 	lv_expect(&fw, 1, FRAME_VIEW, first);
 	fw_tick(&fw, 300);
@@ -61,6 +62,7 @@ START_TEST(the_report_names_lost_reducers)
 	ck_assert(report->losses[1].index == 1 && report->losses[1].for_ms == 600);
 	ck_assert_str_eq(report->losses[1].id, "r1");
 	ck_assert_str_eq(report->losses[1].why, "connection refused");
+	ck_assert(report->losses[1].narrow && !report->losses[0].narrow);
 	free(report);
 	lv_send(&fw, 1, back);
 	report = lane_report_new(fw.lane, fw.now_ms);

@@ -143,6 +143,7 @@ START_TEST(the_other_ranks_read_what_this_rank_knows)
 		ck_assert_int_eq(exchange_state(f.x), EXCHANGE_RUNNING);
 		ck_assert_ptr_nonnull(strstr(f.why, own));
 		ck_assert_ptr_nonnull(strstr(f.l[0].view.why, "small messages pass and large ones do not"));
+		ck_assert(f.l[0].view.cause.narrow);
 		ck_assert_uint_eq(f.l[0].view.cause.rank, 1); /* all reducers may say so */
 	}
 	reducers_close(&f);

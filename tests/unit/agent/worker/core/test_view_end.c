@@ -309,6 +309,7 @@ START_TEST(a_report_follows_the_reducers)
 	exchange_report(f.x, f.now_ms, r);
 	ck_assert(r->alive == 1 && r->reducers[1].reach == REPORT_LOST);
 	ck_assert_str_eq(r->reducers[1].why, "connection reset by peer");
+	ck_assert(!r->reducers[1].narrow);
 	ck_assert_uint_eq(r->reducers[1].for_ms, r->degraded_ms);
 	ck_assert(r->degraded_ms >= 7000 && r->degraded_ms < 8000);
 	ck_assert_uint_eq(r->reducers[1].shards, 0);
