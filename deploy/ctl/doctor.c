@@ -5,6 +5,7 @@
 #include "deploy/ctl/doctor.h"
 
 #include "deploy/ctl/ctl.h"
+#include "deploy/ctl/show.h"
 #include "proto/reduction.pb-c.h"
 
 #include <stdlib.h>
@@ -43,6 +44,8 @@ struct visit {
 	struct doctor_watch watch;
 	double seconds;
 	unsigned jobs;
+	struct past_end last; /* the job that has ended last */
+	int64_t last_ago_ms;
 };
 
 static const char *target_name(const struct visit *v, unsigned i)
@@ -101,25 +104,40 @@ static void look(struct visit *v, bool again)
 	}
 }
 
-/* Adds what the events show that a process still has. Without an answer nothing is
- * known of them. */
-static void judge_past(struct visit *v, unsigned i)
+/* Reads the records of ended jobs, or all events. Without an answer nothing is known of
+ * them; an older release sends all events twice. */
+static void read_past(struct visit *v, unsigned i, bool records, struct doctor_past *past)
 {
 	Reduction__V1__EventsRequest request = REDUCTION__V1__EVENTS_REQUEST__INIT;
-	struct doctor_past past = {.now_ms = v->targets[i].after->unix_ms};
 	struct rpc_query *query;
 	ProtobufCMessage *m;
 	struct rs_err e;
 
 	request.past_only = true;
+	request.ended_jobs = records;
 	if (reducers_send(&v->reducers, i, "/reduction.v1.Control/Events", &request.base, LOOK_MS, &query, &e))
 		return;
 	while (reducers_next(&v->reducers, i, query, &reduction__v1__event__descriptor, &m, &e) == 1) {
-		doctor_past_event(&past, (const Reduction__V1__Event *)m);
+		const Reduction__V1__Event *ev = (const Reduction__V1__Event *)m;
+
+		if (!records || strcmp(ev->name, "job-closed") == 0)
+			doctor_past_event(past, ev);
 		protobuf_c_message_free_unpacked(m, NULL);
 	}
 	v->reducers.rpc->query_free(query);
+}
+
+static void judge_past(struct visit *v, unsigned i)
+{
+	struct doctor_past past = {.now_ms = v->targets[i].after->unix_ms};
+
+	read_past(v, i, true, &past);
+	read_past(v, i, false, &past);
 	doctor_past_end(&past, &v->found, target_name(v, i), v->request.job[0] ? v->request.job : NULL);
+	if (past.last.unix_ms > v->last.unix_ms && (!v->request.job[0] || strcmp(v->request.job, past.last.job) == 0)) {
+		v->last = past.last;
+		v->last_ago_ms = past.now_ms > past.last.unix_ms ? past.now_ms - past.last.unix_ms : 0;
+	}
 }
 
 /* Adds what the window between the last two looks shows, or the only look. */
@@ -166,11 +184,16 @@ static void watch(struct visit *v)
 
 static void print_text(const struct visit *v)
 {
-	if (!v->found.n)
-		printf(v->jobs
-			   ? "Nothing is wrong: no rank is late, no reducer is lost, no limit is reached. If the job "
-			     "is slow, its ranks compute most of the time.\n"
-			   : "There is no job.\n");
+	char ago[CELL], job[CELL], how[CELL];
+
+	if (!v->found.n && v->jobs)
+		puts("Nothing is wrong: no rank is late, no reducer is lost, no limit is reached. If the job is slow, "
+		     "its ranks compute most of the time.");
+	else if (!v->found.n && v->last.unix_ms)
+		printf("There is no job. The last one, %s, ended %s ago: %s.\n", show_text(v->last.job, job),
+		       show_duration((uint64_t)v->last_ago_ms, ago), show_text(v->last.reason, how));
+	else if (!v->found.n)
+		puts("There is no job.");
 	for (unsigned i = 0; i < v->found.n; i++) {
 		const struct finding *f = &v->found.at[i];
 

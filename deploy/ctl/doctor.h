@@ -113,12 +113,14 @@ struct doctor_past {
 	int64_t now_ms;
 	struct past_end ends[PAST_ENDS];
 	unsigned ends_n;
-	unsigned refused; /* connections; the last one: */
+	struct past_end last; /* job that has ended; its reason: how; unix_ms 0: none */
+	unsigned refused;     /* connections; the last one: */
 	int64_t refused_ms;
 	char refused_peer[80], refused_why[320];
 };
 
-/* Adds an event. To be called in their order. */
+/* Adds an event. To be called in their order. Records of ended jobs come first: a process
+ * keeps them longer. */
 void doctor_past_event(struct doctor_past *p, const Reduction__V1__Event *ev);
 
 /* Adds what the events show; `job` NULL: of all jobs. */

@@ -26,21 +26,34 @@ static void remove_end(struct doctor_past *p, unsigned i)
 }
 
 /* A job begins: how those of this name ended before does not matter any more. */
-static void take_start(struct doctor_past *p, const char *job)
+static void take_start(struct doctor_past *p, const Reduction__V1__Event *ev)
 {
 	for (unsigned i = p->ends_n; i-- > 0;)
-		if (strcmp(p->ends[i].job, job) == 0)
+		if (strcmp(p->ends[i].job, field(ev, "job")) == 0 && p->ends[i].unix_ms <= ev->unix_ms)
 			remove_end(p, i);
 }
 
-/* The first reason is the cause of the later ones. */
-static void take_end(struct doctor_past *p, const Reduction__V1__Event *ev, const char *reason)
+static struct past_end end_of(const Reduction__V1__Event *ev, const char *reason)
 {
 	struct past_end end = {.unix_ms = ev->unix_ms};
 
 	snprintf(end.job, sizeof end.job, "%s", field(ev, "job"));
 	snprintf(end.generation, sizeof end.generation, "%s", field(ev, "generation"));
 	snprintf(end.reason, sizeof end.reason, "%s", reason);
+	return end;
+}
+
+/* The first reason is the cause of the later ones. */
+static void take_end(struct doctor_past *p, const Reduction__V1__Event *ev)
+{
+	struct past_end end = end_of(ev, field(ev, "reason"));
+
+	if (ev->unix_ms < p->now_ms - PAST_MS)
+		return;
+	if (!end.reason[0])
+		snprintf(end.reason, sizeof end.reason,
+			 "its ranks left before all had joined: %.12s of %.12s were there", field(ev, "joined"),
+			 field(ev, "world_size"));
 	for (unsigned i = 0; i < p->ends_n; i++)
 		if (strcmp(p->ends[i].job, end.job) == 0 && strcmp(p->ends[i].generation, end.generation) == 0)
 			return;
@@ -49,21 +62,29 @@ static void take_end(struct doctor_past *p, const Reduction__V1__Event *ev, cons
 	p->ends[p->ends_n++] = end;
 }
 
+/* The record of a job that has ended. */
+static void take_record(struct doctor_past *p, const Reduction__V1__Event *ev)
+{
+	const char *how = field(ev, "ended");
+
+	if (!how[0]) /* an older release has no records */
+		return;
+	if (ev->unix_ms >= p->last.unix_ms)
+		p->last = end_of(ev, how);
+	if (strcmp(how, "finished") != 0 && strcmp(how, "left") != 0)
+		take_end(p, ev);
+}
+
 void doctor_past_event(struct doctor_past *p, const Reduction__V1__Event *ev)
 {
-	char text[80];
-
-	if (ev->unix_ms < p->now_ms - PAST_MS)
-		return;
 	if (strcmp(ev->name, "job-opened") == 0) {
-		take_start(p, field(ev, "job"));
-	} else if (strcmp(ev->name, "rank-lost") == 0 || strcmp(ev->name, "job-aborted") == 0) {
-		take_end(p, ev, field(ev, "reason"));
-	} else if (strcmp(ev->name, "job-incomplete") == 0) {
-		snprintf(text, sizeof text, "its ranks left before all had joined: %.12s of %.12s were there",
-			 field(ev, "joined"), field(ev, "world_size"));
-		take_end(p, ev, text);
-	} else if (strcmp(ev->name, "connection-refused") == 0) {
+		take_start(p, ev);
+	} else if (strcmp(ev->name, "job-closed") == 0) {
+		take_record(p, ev);
+	} else if (strcmp(ev->name, "rank-lost") == 0 || strcmp(ev->name, "job-aborted") == 0 ||
+		   strcmp(ev->name, "job-incomplete") == 0) {
+		take_end(p, ev);
+	} else if (strcmp(ev->name, "connection-refused") == 0 && ev->unix_ms >= p->now_ms - PAST_MS) {
 		p->refused++;
 		p->refused_ms = ev->unix_ms;
 		snprintf(p->refused_peer, sizeof p->refused_peer, "%s", field(ev, "peer"));

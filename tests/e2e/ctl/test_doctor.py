@@ -69,6 +69,10 @@ class Doctor(unittest.TestCase):
             for w in workers:
                 w.tell()
             c.wait_all(workers)
+            c.reducers[0].wait_text("job-closed")
+            self.assertRegex(ctl("doctor", address)[1],
+                             r"^There is no job\. The last one, test, ended \d+ m?s ago: finished\.\n$")
+            self.assertEqual(ctl("doctor", "--job", "other", address)[1], "There is no job.\n")
 
     def test_reducers_that_do_not_answer(self):
         """They are findings beside those of the others; the reducers are those of REDUCTION_CONFIG."""

@@ -13,13 +13,13 @@
 struct row {
 	const char *name;
 	int64_t ago_ms;
-	const char *fields[10];
+	const char *fields[12];
 };
 
 static void take(struct doctor_past *p, const struct row *row)
 {
 	Reduction__V1__Event ev = REDUCTION__V1__EVENT__INIT;
-	Reduction__V1__Event__Field fields[5], *list[5];
+	Reduction__V1__Event__Field fields[6], *list[6];
 
 	ev.name = (char *)row->name;
 	ev.unix_ms = NOW_MS - row->ago_ms;
@@ -40,6 +40,11 @@ static const struct row other_opened = {"job-opened", 500, {"job", "bert", "gene
 static const struct row lost = {"rank-lost", 3000, {JOB, "rank", "2", "reason", "rank 2 was lost: it closed"}};
 static const struct row aborted = {"job-aborted", 2000, {JOB, "reason", "rank 1 aborted: loss is NaN"}};
 static const struct row aborted_long_ago = {"job-aborted", PAST_MS + 1, {JOB, "reason", "rank 1 aborted"}};
+static const struct row record = {"job-closed", 1000, {JOB, "ended", "rank-lost", "reason", "rank 2 was lost: silent"}};
+static const struct row finished = {"job-closed", 1000, {JOB, "ended", "finished", "reason", ""}};
+static const struct row record_left = {"job-closed", 1000, {JOB, "ended", "left", "reason", "this reducer drains"}};
+static const struct row record_incomplete = {
+    "job-closed", 1500, {JOB, "ended", "incomplete", "joined", "2", "world_size", "4"}};
 static const struct row left = {"job-left", 2900, {JOB, "reason", "this reducer drains"}};
 static const struct row incomplete = {"job-incomplete", 1500, {JOB, "joined", "2", "world_size", "4"}};
 static const struct row refused = {
@@ -57,6 +62,11 @@ static const struct {
     {{&incomplete}, "job-ended", "resnet", "its ranks left before all had joined: 2 of 4 were there"},
     {{&opened, &lost, &closed, &opened_again}, NULL, NULL, NULL}, /* it has been started again */
     {{&opened, &lost, &closed, &other_opened}, "job-ended", "resnet", "rank 2 was lost"},
+    {{&record, &opened}, "job-ended", "resnet", "r0: 1 s ago: rank 2 was lost: silent"}, /* its start comes later */
+    {{&record, &opened, &lost, &record}, "job-ended", "resnet", "r0: 1 s ago: rank 2 was lost: silent"},
+    {{&record, &opened_again}, NULL, NULL, NULL},
+    {{&record_incomplete}, "job-ended", "resnet", "its ranks left before all had joined: 2 of 4 were there"},
+    {{&finished, &record_left}, NULL, NULL, NULL},
     {{&aborted_long_ago}, NULL, NULL, NULL},
     {{&refused, &refused}, "refused", "", "r0: 2 times in 5 min, 4 s ago 10.0.0.7:4711: rank 3 has not proven"},
 };
@@ -90,6 +100,22 @@ START_TEST(one_job)
 	doctor_past_end(&p, &all, "r0", "resnet");
 	ck_assert_uint_eq(all.n, 1);
 	ck_assert_str_eq(all.at[0].what, "generation 0 has ended");
+}
+END_TEST
+
+/* How the last job ended is known, also if that was long ago and well. */
+START_TEST(the_last_job)
+{
+	struct doctor_past p = {.now_ms = NOW_MS};
+
+	take(&p, &closed); /* of an older release: it has no record */
+	ck_assert_int_eq(p.last.unix_ms, 0);
+	take(&p, &(struct row){"job-closed", PAST_MS * 9, {JOB, "ended", "aborted", "reason", "rank 1 aborted"}});
+	take(&p, &finished);
+	ck_assert_str_eq(p.last.job, "resnet");
+	ck_assert_str_eq(p.last.reason, "finished");
+	ck_assert_int_eq(p.last.unix_ms, NOW_MS - 1000);
+	ck_assert_uint_eq(p.ends_n, 0);
 }
 END_TEST
 
@@ -127,6 +153,7 @@ int main(void)
 
 	tcase_add_loop_test(t, each_case, 0, sizeof cases / sizeof cases[0]);
 	tcase_add_test(t, one_job);
+	tcase_add_test(t, the_last_job);
 	tcase_add_test(t, bounded);
 	suite_add_tcase(s, t);
 	srunner_run_all(r, CK_NORMAL);
