@@ -104,6 +104,7 @@ void doctor_fact(struct findings *all, const struct fact *fact);
 struct past_end {
 	char job[256], generation[12], reason[320];
 	int64_t unix_ms;
+	bool narrow; /* because only small messages got through */
 };
 
 /* What the past events of a process say. The caller sets now_ms, by the clock of that

@@ -7,6 +7,8 @@
 
 static const char *const action_refused = "deploy/troubleshooting.md, \"A job does not start\", has what to do for "
 					  "each reason; events --past has all of them";
+static const char *const action_narrow = "check the MTU and the filters of the path: deploy/troubleshooting.md, "
+					 "\"Small messages pass and large ones do not\"";
 static const char *const action_ended =
     "look at the process that the reason names, and at its log; deploy/troubleshooting.md, \"Errors\"";
 
@@ -35,7 +37,7 @@ static void take_start(struct doctor_past *p, const Reduction__V1__Event *ev)
 
 static struct past_end end_of(const Reduction__V1__Event *ev, const char *reason)
 {
-	struct past_end end = {.unix_ms = ev->unix_ms};
+	struct past_end end = {.unix_ms = ev->unix_ms, .narrow = strcmp(field(ev, "narrow"), "1") == 0};
 
 	snprintf(end.job, sizeof end.job, "%s", field(ev, "job"));
 	snprintf(end.generation, sizeof end.generation, "%s", field(ev, "generation"));
@@ -106,9 +108,11 @@ void doctor_past_end(const struct doctor_past *p, struct findings *all, const ch
 
 		if (job && strcmp(job, end->job) != 0)
 			continue;
-		snprintf(what, sizeof what, "generation %.12s has ended", end->generation);
+		snprintf(what, sizeof what, "generation %.12s has ended%s", end->generation,
+			 end->narrow ? ": large messages did not get through" : "");
 		snprintf(evidence, sizeof evidence, "%.0f s ago: %s", seconds_ago(p, end->unix_ms), end->reason);
-		doctor_fact(all, &(struct fact){"job-ended", 600, name, end->job, what, evidence, action_ended});
+		doctor_fact(all, &(struct fact){end->narrow ? "reducer-path" : "job-ended", 600, name, end->job, what,
+						evidence, end->narrow ? action_narrow : action_ended});
 	}
 	if (!p->refused)
 		return;

@@ -138,6 +138,7 @@ static void job_closed(struct registry *r, struct job *j)
 	    .bytes_in = j->bytes_in,
 	    .bytes_out = j->bytes_out,
 	    .rank = j->ended ? j->cause.rank : 0,
+	    .narrow = j->ended && j->cause.narrow,
 	    .why = j->ended ? j->why.msg : "",
 	    .nonfinite = j->found.what,
 	};

@@ -48,6 +48,7 @@ struct registry_record {
 	uint64_t operations; /* 1 + the highest number of one of which this reducer has summed a chunk */
 	uint64_t bytes_in, bytes_out;
 	unsigned rank;         /* 1 + the rank that is the cause; 0: none */
+	bool narrow;           /* lost on a path that lets only small messages through */
 	const char *why;       /* a sentence; "": there is no more to say */
 	const char *nonfinite; /* the first NaN or infinity; "": none */
 };

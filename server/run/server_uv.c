@@ -60,7 +60,7 @@ static void server_log_closed(struct server *s, const struct registry_action *a)
 		       rs_kv_s("ended", status_end_name(r->how)), rs_kv_u("running_ms", r->running_ms),
 		       rs_kv_u("operations", r->operations), rs_kv_u("received_bytes", r->bytes_in),
 		       rs_kv_u("sent_bytes", r->bytes_out), rs_kv_s("rank", rank), rs_kv_s("reason", r->why),
-		       rs_kv_s("nonfinite", r->nonfinite));
+		       rs_kv_s("nonfinite", r->nonfinite), rs_kv_u("narrow", r->narrow));
 }
 
 /* A job with failover goes on without this reducer, unless a rank is the cause: the other

@@ -204,8 +204,9 @@ static void link_aborted(struct link *l, struct rs_err *why, const struct rs_cau
 	struct rs_err own;
 
 	if (own_loss && unheard_text(l->x, l->reducer, cause, now_ms, &own)) {
-		exchange_fail_because(l->x, &own, &(struct rs_cause){.code = RS_EPEER, .reducer = 1 + l->reducer}, true,
-				      l, now_ms);
+		exchange_fail_because(l->x, &own,
+				      &(struct rs_cause){.code = RS_EPEER, .reducer = 1 + l->reducer, .narrow = true},
+				      true, l, now_ms);
 		return;
 	}
 	if (why->code == RS_ECUT)

@@ -18,6 +18,8 @@ from test_control import GRPC, ctl
 LARGE = 1400  # bytes: larger messages are dropped
 DETECT = {"timeouts": {"detect": "5s"}}  # a rank that stands still for less than half of it knows that it was heard
 
+SERVER = {**DETECT, **(GRPC if harness.HAS_GRPC else {})}
+
 # Sums once for each line of input: so many elements.
 SUMS = harness.python("""
     import numpy, reduction, worker
@@ -98,7 +100,7 @@ class Path(unittest.TestCase):
         for out, back in ((True, False), (False, True), (True, True)):
             with (
                 self.subTest(out=out, back=back),
-                harness.Cluster(reducers=1, transport="tcp", config=DETECT, server_config=DETECT) as c,
+                harness.Cluster(reducers=1, transport="tcp", config=DETECT, server_config=SERVER) as c,
             ):
                 address = self.narrow(c, 0, out, back).address
                 ranks = self.start(c, [address])
@@ -117,6 +119,11 @@ class Path(unittest.TestCase):
                                      r"rank 0 \(.*\) was lost: nothing was heard from it for 5.0 s; "
                                      r"only small messages have come from it: if it runs, check the MTU|"
                                      rf"rank 0: ({heard % address}|{silent % address}){small}")  # fmt: skip
+
+                if harness.HAS_GRPC:
+                    ready = c.reducers[0].wait_text(r"\bgrpc-ready\b.*?address=(\S+)").group(1)
+                    found = self.doctor(ready, "reducer-path")
+                    self.assertEqual(found["what"], "generation 0 has ended: large messages did not get through")
 
     def doctor(self, address, want):
         """Waits until doctor finds this, and returns it."""
@@ -138,8 +145,7 @@ class Path(unittest.TestCase):
                     self.one_of_two_reducers(transport, out, not out)
 
     def one_of_two_reducers(self, transport, out, back):
-        server = {**DETECT, **(GRPC if harness.HAS_GRPC else {})}
-        with harness.Cluster(reducers=2, transport=transport, config=DETECT, server_config=server) as c:
+        with harness.Cluster(reducers=2, transport=transport, config=DETECT, server_config=SERVER) as c:
             path = self.narrow(c, 1, out, back)
             ranks = self.start(c, [c.address(0), path.address])
             self.begin(ranks, 300000)

@@ -45,6 +45,8 @@ static const struct row finished = {"job-closed", 1000, {JOB, "ended", "finished
 static const struct row record_left = {"job-closed", 1000, {JOB, "ended", "left", "reason", "this reducer drains"}};
 static const struct row record_incomplete = {
     "job-closed", 1500, {JOB, "ended", "incomplete", "joined", "2", "world_size", "4"}};
+static const struct row record_narrow = {
+    "job-closed", 1000, {JOB, "ended", "rank-lost", "reason", "rank 2 was lost", "narrow", "1"}};
 static const struct row left = {"job-left", 2900, {JOB, "reason", "this reducer drains"}};
 static const struct row incomplete = {"job-incomplete", 1500, {JOB, "joined", "2", "world_size", "4"}};
 static const struct row refused = {
@@ -64,6 +66,7 @@ static const struct {
     {{&opened, &lost, &closed, &other_opened}, "job-ended", "resnet", "rank 2 was lost"},
     {{&record, &opened}, "job-ended", "resnet", "r0: 1 s ago: rank 2 was lost: silent"}, /* its start comes later */
     {{&record, &opened, &lost, &record}, "job-ended", "resnet", "r0: 1 s ago: rank 2 was lost: silent"},
+    {{&record_narrow, &lost}, "reducer-path", "resnet", "r0: 1 s ago: rank 2 was lost"},
     {{&record, &opened_again}, NULL, NULL, NULL},
     {{&record_incomplete}, "job-ended", "resnet", "its ranks left before all had joined: 2 of 4 were there"},
     {{&finished, &record_left}, NULL, NULL, NULL},
