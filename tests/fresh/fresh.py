@@ -26,6 +26,7 @@ import subprocess
 import sys
 import time
 
+import foreign
 import steps
 from root import Base, Root, RootError, fits_in_memory
 
@@ -100,6 +101,7 @@ def run_root(base, variant, chosen, args, report):
     name = f"debian {base.debian} {variant.name}"
     try:
         with Root(base, name, args.cache, ccache=not args.no_ccache, memory=args.memory) as root:
+            root.options = args
             variant.prepare(root)
             for step in chosen:
                 run_step(root, variant, step, args, report)
@@ -141,14 +143,28 @@ def parse_arguments():
     p.add_argument(
         "--cache", type=pathlib.Path, default=ROOT / "build" / "fresh", help="folder of packages, roots, logs"
     )
+    p.add_argument(
+        "--artefacts", type=pathlib.Path, help="folder with a wheel and an archive for the steps of that name"
+    )
+    p.add_argument(
+        "--foreign",
+        default=",".join(foreign.FOREIGN),
+        help="comma-separated: the machines of the steps wheel and archive (default %(default)s)",
+    )
     p.add_argument("--jobs", type=int, help="roots at the same time (default: processors, but 1 with the step test)")
     p.add_argument("--no-ccache", action="store_true", help="compile everything in every root")
     args = p.parse_args()
-    args.debian, args.roots = args.debian.split(","), args.roots.split(",")
+    for option in ("debian", "roots", "foreign"):
+        setattr(args, option, getattr(args, option).split(","))
     args.steps = steps.USUAL if args.steps == "usual" else args.steps.split(",")
     if args.roots == ["all"]:
         args.roots = list(steps.VARIANTS)
-    for option, known in (("debian", DEBIANS), ("roots", steps.VARIANTS), ("steps", steps.STEPS)):
+    for option, known in (
+        ("debian", DEBIANS),
+        ("roots", steps.VARIANTS),
+        ("steps", steps.STEPS),
+        ("foreign", foreign.FOREIGN),
+    ):
         for word in getattr(args, option):
             if word not in known:
                 p.error(f'--{option}: found "{word}", expected {", ".join(known)}')

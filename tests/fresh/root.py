@@ -11,7 +11,7 @@ import subprocess
 import tempfile
 import threading
 
-DEBIANS = {"11": "bullseye", "12": "bookworm", "13": "trixie"}
+DEBIANS = {"11": "bullseye", "12": "bookworm", "13": "trixie", "14": "forky"}
 HOME = "/home/user"
 TREE = f"{HOME}/reduction-server"
 USER = 1000
@@ -106,7 +106,9 @@ class Base:
 
     def __init__(self, debian, suite, cache, clone):
         self.debian, self.path, self.clone = debian, cache / "run" / f"base-{debian}", clone
-        argv = ["mmdebstrap", "--quiet", "--variant=apt", f"--include={','.join(BARE)}", suite, self.path]
+        argv = ["mmdebstrap", "--quiet", "--variant=apt", f"--include={','.join(BARE)}"]
+        # a mirror may keep the state of a day; then the lists of a Debian that is not released expire
+        argv += ['--aptopt=Acquire::Check-Valid-Until "false"', suite, self.path]
         done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True)
         if done.returncode != 0:
             raise RootError(f"mmdebstrap {suite} failed:\n{done.stderr}")
@@ -175,6 +177,7 @@ class Root:
         self._holder = None
         self._compilations = 0
         self.phases = {}
+        self.options = None  # of the command line, for the steps
 
     def __enter__(self):
         for folder in ("files", "root", "archives"):

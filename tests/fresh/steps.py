@@ -4,8 +4,8 @@ says what went wrong, or an empty one."""
 
 import re
 
+import foreign
 import readme
-import wheels
 from root import SHARED, TOOLS, TREE, Root
 
 NEEDED_LINE = re.compile(r"^apt-get update && apt-get install -y --no-install-recommends .*", re.M)
@@ -33,8 +33,8 @@ class Variant:
         return [
             s
             for s in wanted
-            if (s not in ("deb", "torch", "wheel") or self.name == "build-essential")
-            and (s != "wheel" or debian == wheels.MADE_BY)
+            if (s not in ("deb", "torch", "wheel", "archive") or self.name == "build-essential")
+            and (s not in ("wheel", "archive") or debian == foreign.MADE_BY)
         ]
 
     def run(self, root, command, log, **options):
@@ -246,9 +246,10 @@ STEPS = {
     "install": install,
     "deb": deb,
     "torch": torch,
-    "wheel": wheels.wheel,
+    "wheel": foreign.wheel,
+    "archive": foreign.archive,
     "test-build": command("make test-build"),
     "demos": demos,
     "test": command("make test", limit=5400),
 }
-USUAL = ["demo", "install", "deb", "torch", "wheel", "test-build"]
+USUAL = ["demo", "install", "deb", "torch", "wheel", "archive", "test-build"]
