@@ -22,8 +22,9 @@ wheel: portable-tree $(B)/man/made ## build the Python wheel, in build/wheel; ne
 	$(PYTHON) deploy/wheel.py --tree $(BUILD)/portable --man $(B)/man --version $(VERSION) --out $(BUILD)/wheel
 aarch64: ## build wheel, archive and rpm for aarch64, in build/aarch64, as root; needs deploy/install-deps.sh build wheel rpm aarch64
 	MAKE='$(MAKE)' deploy/cross.sh $@ $(BUILD)/$@ wheel rpm
-release: ## build all artefacts of VERSION=, check them, write checksums, in build/release
-	MAKE='$(MAKE)' PYTHON='$(PYTHON)' deploy/release.sh '$(if $(filter command%,$(origin VERSION)),$(VERSION))' $(BUILD)/release
+release: ## build all artefacts of VERSION=, check them, write checksums, in build/release; as root. ARGS: of 'make fresh'
+	MAKE='$(MAKE)' PYTHON='$(PYTHON)' deploy/release.sh '$(if $(filter command%,$(origin VERSION)),$(VERSION))' \
+		$(BUILD)/release $(ARGS)
 image: ## build the container image "reduction" with podman or buildah; ARGS='--build-arg GRPC=off': smaller
 	deploy/container/image.sh $(BUILD)/image $(ARGS)
 .PHONY: deb portable-tree portable aarch64 release rpm wheel image

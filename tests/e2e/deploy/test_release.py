@@ -12,11 +12,15 @@ import unittest
 import harness
 
 MAKE = """#!/bin/sh
-[ "$*" = "wheel rpm deb" ] || exit 1
-mkdir -p build/wheel build/portable-archive build/rpm build/deb
-echo a >build/wheel/reduction-$V-py3-none-any.whl
-echo b >build/portable-archive/reduction-$V-x86_64.tar.gz
-echo c >build/rpm/reduction-$V-1.x86_64.rpm
+[ "$*" = "wheel rpm deb aarch64" ] || exit 1
+for m in x86_64 aarch64; do
+	folder=build/$m
+	[ $m = aarch64 ] || folder=build
+	mkdir -p $folder/wheel $folder/portable-archive $folder/rpm build/deb
+	echo a$m >$folder/wheel/reduction-$V-py3-none-$m.whl
+	echo b$m >$folder/portable-archive/reduction-$V-$m.tar.gz
+	echo c$m >$folder/rpm/reduction-$V-1.$m.rpm
+done
 echo d >build/deb/reduction-server_${V}_amd64.deb
 echo e >build/deb/reduction-server-dbgsym_${V}_amd64.deb
 """
@@ -85,7 +89,7 @@ class Release(unittest.TestCase):
         sums = dict(reversed(line.split()) for line in (folder / "SHA256SUMS").read_text().splitlines())
         self.assertEqual(set(sums), {p.name for p in folder.iterdir()} - {"SHA256SUMS"})
         self.assertEqual({name.rpartition(".")[2] for name in sums}, {"whl", "gz", "rpm", "deb"})
-        self.assertEqual(len(sums), 4)
+        self.assertEqual(len(sums), 7)
         for name, digest in sums.items():
             self.assertEqual(hashlib.sha256((folder / name).read_bytes()).hexdigest(), digest)
 
