@@ -40,6 +40,7 @@ enum {
 	PAST_MS = 5 * 60000, /* for which a refusal, or the end of a job, is a finding */
 	REFUSED_MS = 60000,  /* for which a refusal is an urgent one */
 	PAST_ENDS = 8,       /* the latest ends of jobs of a process */
+	PAST_REFUSALS = 8,   /* the latest jobs whose workers were refused */
 };
 
 /* One thing that is wrong. Findings with a higher score come first. Those of several
@@ -107,17 +108,25 @@ struct past_end {
 	bool narrow; /* because only small messages got through */
 };
 
+/* Connections to a job that were refused, the last one as it was. */
+struct past_refusal {
+	char job[256]; /* "": not known */
+	unsigned n;
+	int64_t unix_ms;
+	char peer[80], why[320];
+};
+
 /* What the past events of a process say. The caller sets now_ms, by the clock of that
  * process, and nothing else. Invariant: `ends` has one entry for each generation of a
- * job, the oldest first; none of a job that has begun again since. */
+ * job, the oldest first; none of a job that has begun again since. `refusals` has one
+ * entry for each job; none of a job that has started since. */
 struct doctor_past {
 	int64_t now_ms;
 	struct past_end ends[PAST_ENDS];
 	unsigned ends_n;
 	struct past_end last; /* job that has ended; its reason: how; unix_ms 0: none */
-	unsigned refused;     /* connections; the last one: */
-	int64_t refused_ms;
-	char refused_peer[80], refused_why[320];
+	struct past_refusal refusals[PAST_REFUSALS];
+	unsigned refusals_n;
 };
 
 /* Adds an event. To be called in their order. Records of ended jobs come first: a process

@@ -77,6 +77,37 @@ static void take_record(struct doctor_past *p, const Reduction__V1__Event *ev)
 		take_end(p, ev);
 }
 
+/* All ranks of a job have joined: those that were refused before, too. */
+static void forget_refusals(struct doctor_past *p, const char *job)
+{
+	for (unsigned i = p->refusals_n; i-- > 0;)
+		if (strcmp(p->refusals[i].job, job) == 0) {
+			p->refusals_n--;
+			memmove(&p->refusals[i], &p->refusals[i + 1], (p->refusals_n - i) * sizeof p->refusals[0]);
+		}
+}
+
+static void take_refusal(struct doctor_past *p, const Reduction__V1__Event *ev)
+{
+	const char *job = field(ev, "job");
+	struct past_refusal *r;
+	unsigned n = 0;
+
+	if (ev->unix_ms < p->now_ms - PAST_MS)
+		return;
+	for (unsigned i = 0; i < p->refusals_n; i++)
+		if (strcmp(p->refusals[i].job, job) == 0)
+			n = p->refusals[i].n;
+	forget_refusals(p, job);
+	if (p->refusals_n == PAST_REFUSALS)
+		memmove(&p->refusals[0], &p->refusals[1], --p->refusals_n * sizeof p->refusals[0]);
+	r = &p->refusals[p->refusals_n++];
+	*r = (struct past_refusal){.n = n + 1, .unix_ms = ev->unix_ms};
+	snprintf(r->job, sizeof r->job, "%s", job);
+	snprintf(r->peer, sizeof r->peer, "%s", field(ev, "peer"));
+	snprintf(r->why, sizeof r->why, "%s", field(ev, "reason"));
+}
+
 void doctor_past_event(struct doctor_past *p, const Reduction__V1__Event *ev)
 {
 	if (strcmp(ev->name, "job-opened") == 0) {
@@ -86,11 +117,10 @@ void doctor_past_event(struct doctor_past *p, const Reduction__V1__Event *ev)
 	} else if (strcmp(ev->name, "rank-lost") == 0 || strcmp(ev->name, "job-aborted") == 0 ||
 		   strcmp(ev->name, "job-incomplete") == 0) {
 		take_end(p, ev);
-	} else if (strcmp(ev->name, "connection-refused") == 0 && ev->unix_ms >= p->now_ms - PAST_MS) {
-		p->refused++;
-		p->refused_ms = ev->unix_ms;
-		snprintf(p->refused_peer, sizeof p->refused_peer, "%s", field(ev, "peer"));
-		snprintf(p->refused_why, sizeof p->refused_why, "%s", field(ev, "reason"));
+	} else if (strcmp(ev->name, "job-started") == 0) {
+		forget_refusals(p, field(ev, "job"));
+	} else if (strcmp(ev->name, "connection-refused") == 0) {
+		take_refusal(p, ev);
 	}
 }
 
@@ -114,11 +144,14 @@ void doctor_past_end(const struct doctor_past *p, struct findings *all, const ch
 		doctor_fact(all, &(struct fact){end->narrow ? "reducer-path" : "job-ended", 600, name, end->job, what,
 						evidence, end->narrow ? action_narrow : action_ended});
 	}
-	if (!p->refused)
-		return;
-	snprintf(evidence, sizeof evidence, "%u time%s in %u min, %.0f s ago %.60s: %s", p->refused,
-		 p->refused == 1 ? "" : "s", PAST_MS / 60000, seconds_ago(p, p->refused_ms), p->refused_peer,
-		 p->refused_why);
-	doctor_fact(all, &(struct fact){"refused", p->now_ms - p->refused_ms < REFUSED_MS ? 700 : 120, name, "",
-					"workers are refused", evidence, action_refused});
+	for (unsigned i = 0; i < p->refusals_n; i++) {
+		const struct past_refusal *r = &p->refusals[i];
+
+		if (job && r->job[0] && strcmp(job, r->job) != 0)
+			continue;
+		snprintf(evidence, sizeof evidence, "%u time%s in %u min, %.0f s ago %.60s: %s", r->n,
+			 r->n == 1 ? "" : "s", PAST_MS / 60000, seconds_ago(p, r->unix_ms), r->peer, r->why);
+		doctor_fact(all, &(struct fact){"refused", p->now_ms - r->unix_ms < REFUSED_MS ? 700 : 120, name,
+						r->job, "workers are refused", evidence, action_refused});
+	}
 }

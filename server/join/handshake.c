@@ -215,6 +215,7 @@ static enum handshake_step take_proof(struct handshake *h, struct handshake_resu
 	uint8_t mac[AUTH_MAC];
 	struct rs_err e;
 
+	memcpy(ret->hello.job, c->hello.job, sizeof ret->hello.job);
 	if (control_unpack_proof(h->payload, h->frame.payload_len, mac, &e))
 		return refuse(ret, &e);
 	if (!auth_equal(mac, c->want)) {
@@ -235,6 +236,7 @@ enum handshake_step handshake_received(struct handshake *h, size_t n, struct han
 {
 	struct rs_err e;
 
+	ret->hello.job[0] = '\0';
 	h->have += (uint32_t)n;
 	if (h->have < FRAME_HEADER)
 		return HANDSHAKE_MORE;

@@ -63,7 +63,7 @@ enum handshake_step {
 
 /* The content of a step; each field says for which steps it is set. */
 struct handshake_result {
-	struct control_hello hello;     /* ADMIT */
+	struct control_hello hello;     /* ADMIT; for the others only the job, "": not known yet */
 	struct control_welcome welcome; /* ADMIT: the reducer's proof for WELCOME; the driver sets detect_ms */
 	struct control_refused refused; /* REFUSED */
 	uint8_t frame[FRAME_HEADER + CONTROL_WELCOME_LEN]; /* SEND, PROBED */

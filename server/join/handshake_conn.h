@@ -90,6 +90,7 @@ struct handshake_conn {
 	struct deadline deadline;
 	struct handshake_conns *all;
 	struct handshake handshake;
+	char job[CONTROL_JOB]; /* of its HELLO; "": that has not come */
 };
 
 /* Starts the timer of the deadlines. */

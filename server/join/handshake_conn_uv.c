@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/join/handshake_conn.h"
 
+#include <string.h>
+
 void handshake_conn_init(struct handshake_conn *c, struct handshake_conns *all)
 {
 	c->all = all;
+	c->job[0] = '\0';
 	handshake_init(&c->handshake, &all->policy);
 	deadlines_add(&all->deadlines, &c->deadline, uv_now(all->loop));
 }
@@ -128,12 +131,16 @@ bool handshake_conn_read(struct handshake_conn *c)
 		uint8_t *at;
 		size_t len = handshake_target(&c->handshake, &at);
 		ssize_t got = t->recv(c, at, len);
+		enum handshake_step step;
 
 		if (got == HANDSHAKE_AGAIN)
 			return true;
 		if (got <= 0)
 			return handshake_conn_lost(c, got);
-		switch (handshake_received(&c->handshake, (size_t)got, &res)) {
+		step = handshake_received(&c->handshake, (size_t)got, &res);
+		if (res.hello.job[0])
+			memcpy(c->job, res.hello.job, sizeof c->job);
+		switch (step) {
 		case HANDSHAKE_MORE:
 			break;
 		case HANDSHAKE_SEND:

@@ -104,7 +104,7 @@ static void grpc_log_refused(struct handshake_conn *c, const struct rs_err *why)
 {
 	struct grpc_handshake *g = grpc_of(c);
 
-	grpc_all(g)->opt.turned_away(grpc_all(g)->opt.ctx, g->stream, why);
+	grpc_all(g)->opt.turned_away(grpc_all(g)->opt.ctx, g->stream, c->job, why);
 }
 
 static void grpc_explain(struct handshake_conn *c, ssize_t rc, struct control_refused *refused)

@@ -29,8 +29,8 @@ struct grpc_handshakes_options {
 	 */
 	int (*admit)(void *ctx, struct rpc_stream *stream, const struct handshake_result *who,
 		     struct control_refused *refused);
-	/* Logs that the stream is refused, or was lost. */
-	void (*turned_away)(void *ctx, struct rpc_stream *stream, const struct rs_err *why);
+	/* Logs that the stream is refused, or was lost. job "": not known. */
+	void (*turned_away)(void *ctx, struct rpc_stream *stream, const char *job, const struct rs_err *why);
 	void *ctx;
 };
 

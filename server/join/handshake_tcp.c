@@ -128,7 +128,7 @@ static void tcp_log_refused(struct handshake_conn *c, const struct rs_err *why)
 {
 	struct tcp_handshake *t = tcp_of(c);
 
-	tcp_all(t)->opt.turned_away(tcp_all(t)->opt.ctx, t->tcp.fd, why);
+	tcp_all(t)->opt.turned_away(tcp_all(t)->opt.ctx, t->tcp.fd, c->job, why);
 }
 
 static const char *tcp_missing(const struct handshake_conn *c)

@@ -26,8 +26,8 @@ struct tcp_handshakes_options {
 	 * and the connection closed. */
 	int (*admit)(void *ctx, struct tcp_conn *tcp, const struct handshake_result *who,
 		     struct control_refused *refused);
-	/* Logs that the connection fd is refused, or was lost. */
-	void (*turned_away)(void *ctx, int fd, const struct rs_err *why);
+	/* Logs that the connection fd is refused, or was lost. job "": not known. */
+	void (*turned_away)(void *ctx, int fd, const char *job, const struct rs_err *why);
 	void *ctx;
 };
 

@@ -55,13 +55,14 @@ static int server_streams_on_admit(void *ctx, struct rpc_stream *stream, const s
 	return RS_OK;
 }
 
-static void server_streams_on_turned_away(void *ctx, struct rpc_stream *stream, const struct rs_err *why)
+static void server_streams_on_turned_away(void *ctx, struct rpc_stream *stream, const char *job,
+					  const struct rs_err *why)
 {
 	struct server *s = ctx;
 	char peer[RPC_PEER_MAX];
 
 	s->host.rpc->stream_peer(stream, peer);
-	server_log_refused(s, peer, server_streams_transport_name(s), why);
+	server_log_refused(s, peer, server_streams_transport_name(s), job, why);
 }
 
 _Static_assert((int)GRPC_HANDSHAKE_NAMES >= (int)TLS_NAMES_MAX, "names have room");
@@ -89,5 +90,5 @@ int server_streams_method(void *ctx, struct rpc_method *ret, struct rs_err *e)
 
 void server_streams_refused(void *ctx, const char *peer, const struct rs_err *why)
 {
-	server_log_refused(ctx, peer, server_streams_transport_name(ctx), why);
+	server_log_refused(ctx, peer, server_streams_transport_name(ctx), "", why);
 }

@@ -194,12 +194,12 @@ static int server_on_admit(void *ctx, struct tcp_conn *tcp, const struct handsha
 	return RS_OK;
 }
 
-static void server_on_turned_away(void *ctx, int fd, const struct rs_err *why)
+static void server_on_turned_away(void *ctx, int fd, const char *job, const struct rs_err *why)
 {
 	char peer[80];
 
 	listener_peer(fd, peer, sizeof peer);
-	server_log_refused(ctx, peer, "tcp", why);
+	server_log_refused(ctx, peer, "tcp", job, why);
 }
 
 /* On a thread of the pool. */

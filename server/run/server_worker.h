@@ -20,7 +20,8 @@ int server_unadmit(struct server *s, const struct registry_admit *admit, const s
 		   struct control_refused *refused);
 /* Returns true if this event may be logged now. */
 bool server_may_log(struct server *s, enum limited which);
-/* Logs that a connection from `peer` was refused. */
-void server_log_refused(struct server *s, const char *peer, const char *transport, const struct rs_err *why);
+/* Logs that a connection from `peer` to a job was refused; job "": it is not known. */
+void server_log_refused(struct server *s, const char *peer, const char *transport, const char *job,
+			const struct rs_err *why);
 
 #endif

@@ -40,10 +40,16 @@ bool server_may_log(struct server *s, enum limited which)
 	return rs_log_limit_pass(&s->limits[which], uv_now(&s->loop));
 }
 
-void server_log_refused(struct server *s, const char *peer, const char *transport, const struct rs_err *why)
+void server_log_refused(struct server *s, const char *peer, const char *transport, const char *job,
+			const struct rs_err *why)
 {
 	s->refused[status_refusal_of(why->code)]++;
-	if (server_may_log(s, LIMITED_REFUSED))
+	if (!server_may_log(s, LIMITED_REFUSED))
+		return;
+	if (job[0])
+		rs_log(s->log, RS_LOG_WARN, "connection-refused", rs_kv_s("peer", peer),
+		       rs_kv_s("transport", transport), rs_kv_s("job", job), rs_kv_s("reason", why->msg));
+	else
 		rs_log(s->log, RS_LOG_WARN, "connection-refused", rs_kv_s("peer", peer),
 		       rs_kv_s("transport", transport), rs_kv_s("reason", why->msg));
 }

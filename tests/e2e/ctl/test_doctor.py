@@ -115,8 +115,8 @@ class Doctor(unittest.TestCase):
                 w.tell()
             c.wait_all(workers)
 
-    def refusal(self, address, reason):
-        found = self.findings(address)["findings"]
+    def refusal(self, address, job, reason):
+        found = [f for f in self.findings(address)["findings"] if f["job"] == job]
         self.assertEqual([(f["id"], f["what"]) for f in found], [("refused", "workers are refused")])
         self.assertRegex(found[0]["evidence"], r": \d+ times? in 5 min, \d+ s ago 127.0.0.1:\d+: .*" + reason)
 
@@ -133,7 +133,13 @@ class Doctor(unittest.TestCase):
                 for job, reason in (("test", "the file of its security.secret differs from this reducer's"),
                                     ("wrong", "this reducer has no secret for job wrong")):  # fmt: skip
                     c.start_worker(0, 1, STEADY, config={"job": {"name": job}}).wait()
-                    self.refusal(address, reason)
+                    self.refusal(address, job, reason)
+                worker = c.start_worker(0, 1, STEADY, config={"security": {"secret": f"{folder}/test.secret"}})
+                worker.wait_text("running", stream="out")
+                worker.tell()
+                worker.wait()
+                found = self.findings(address)["findings"]
+                self.assertEqual([(f["id"], f["job"]) for f in found], [("refused", "wrong")])
 
     def test_an_expired_certificate(self):
         with tempfile.TemporaryDirectory() as folder:

@@ -52,6 +52,10 @@ static const struct row incomplete = {"job-incomplete", 1500, {JOB, "joined", "2
 static const struct row refused = {
     "connection-refused", 4000, {"peer", "10.0.0.7:4711", "reason", "rank 3 has not proven that it has the secret"}};
 
+static const struct row refused_job = {
+    "connection-refused", 4000, {"peer", "10.0.0.7:4711", "job", "resnet", "reason", "its secret differs"}};
+static const struct row started = {"job-started", 3000, {JOB}};
+
 static const struct {
 	const struct row *events[4];
 	const char *id, *job, *evidence; /* id NULL: nothing is found */
@@ -72,6 +76,10 @@ static const struct {
     {{&finished, &record_left}, NULL, NULL, NULL},
     {{&aborted_long_ago}, NULL, NULL, NULL},
     {{&refused, &refused}, "refused", "", "r0: 2 times in 5 min, 4 s ago 10.0.0.7:4711: rank 3 has not proven"},
+    {{&refused_job, &other_opened, &refused_job}, "refused", "resnet", "r0: 2 times in 5 min, 4 s ago"},
+    {{&refused_job, &started}, NULL, NULL, NULL}, /* all of its ranks have joined */
+    {{&refused_job, &opened}, "refused", "resnet", "its secret differs"},
+    {{&refused, &started}, "refused", "", "has not proven"},
 };
 
 START_TEST(each_case)
@@ -136,13 +144,17 @@ START_TEST(bounded)
 		take(&p, &(struct row){"job-aborted", 0, {"job", "j", "generation", generation, "reason", reason}});
 	}
 	take(&p, &(struct row){"connection-refused", 0, {"peer", reason, "reason", reason}});
+	for (unsigned i = 0; i < 3 * PAST_REFUSALS; i++) {
+		snprintf(generation, sizeof generation, "%u", i);
+		take(&p, &(struct row){"connection-refused", 0, {"job", generation, "peer", reason, "reason", reason}});
+	}
 	doctor_past_end(&p, &all, "r0", NULL);
-	ck_assert_uint_eq(all.n, PAST_ENDS + 1);
+	ck_assert_uint_eq(all.n, PAST_ENDS + PAST_REFUSALS);
 	ck_assert_str_eq(all.at[0].id, "refused");
 	ck_assert_ptr_null(strchr(all.at[0].evidence, '\x1b'));
-	for (unsigned i = 1; i < all.n; i++) {
-		snprintf(reason, sizeof reason, "generation %u has ended", 2 * PAST_ENDS + i - 1);
-		ck_assert_str_eq(all.at[i].what, reason);
+	for (unsigned i = 0; i < PAST_ENDS; i++) {
+		snprintf(reason, sizeof reason, "generation %u has ended", 2 * PAST_ENDS + i);
+		ck_assert_str_eq(all.at[PAST_REFUSALS + i].what, reason);
 	}
 }
 END_TEST
