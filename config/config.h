@@ -66,10 +66,11 @@ struct rs_config {
 		char grpc[RS_ADDRESS_MAX];   /* the same for gRPC; "": none */
 		char http[RS_ADDRESS_MAX];   /* the same for HTTP; "": none */
 		int http_tls;                /* enum tls_mode */
-		unsigned lanes;  /* threads, 1..RS_LANES_MAX; 0 in the file ("auto") = online CPUs, at most 8 */
-		bool lanes_auto; /* lanes is computed from this machine's CPUs, not read from the file */
-		char cpu[16];    /* kernels: auto, scalar, avx2, avx512, neon */
-		bool insecure;   /* allow other addresses than loopback without authentication */
+		unsigned lanes;     /* threads, 1..RS_LANES_MAX; 0 in the file ("auto") = online CPUs, at most 8 */
+		bool lanes_auto;    /* lanes is computed from this machine's CPUs, not read from the file */
+		char cpu[16];       /* kernels: auto, scalar, avx2, avx512, neon */
+		bool insecure;      /* allow other addresses than loopback without authentication */
+		bool http_insecure; /* the same without TLS, but only for HTTP */
 		char secrets_dir[RS_PATH_LEN]; /* directory with the secret of each job; "": there is none */
 		char secret[RS_PATH_LEN];      /* file with the secret of all other jobs; "": there is none */
 		unsigned max_jobs;             /* at once */

@@ -162,11 +162,14 @@ const struct schema_key schema_keys[] = {
  .help = "Address on which the reducer serves gRPC, for health checks and `reductionctl`; the default port is 7601"},
 {"server", "http", SCHEMA_ADDRESS, AT(server, http), .min = 0, .max = 65535, .step = 7603, .zero = true, .def = "",
  .help = "Address on which the reducer serves HTTP: metrics for Prometheus, a status page, health checks. Other "
- "addresses than loopback need `http_tls`, or `insecure`. The default port is 7603"},
+ "addresses than loopback need `http_tls`, or `http_insecure`. The default port is 7603"},
 {"server", "http_tls", SCHEMA_ENUM, AT(server, http_tls), .words = tls_words, .def = "off",
  .help = "TLS 1.3 on the port `http`, with `security.certificate` and `security.key`. With `on`, other addresses than "
  "loopback need `security.read_token`. With `mutual`, only clients may read whose certificate `security.authority` has "
  "signed; health checks need none"},
+{"server", "http_insecure", SCHEMA_BOOL, AT(server, http_insecure), .def = "false",
+ .help = "Serve `http` without TLS on other addresses than loopback; for trusted networks only. `insecure` "
+ "permits it too"},
 {"server", "lanes", SCHEMA_NUMBER, AT(server, lanes), .min = 1, .max = RS_LANES_MAX, .zero_word = "auto",
  .def = "auto", .help = "Threads that receive, sum and send; `auto`: one for each CPU that the process can use "
  "(affinity, cpuset and CPU time of its control groups), at most 8"},

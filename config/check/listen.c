@@ -172,8 +172,9 @@ static int check_http_reach(const struct check *c, const struct check_http_port 
 	return rs_fail(
 	    e, RS_ECONFIG,
 	    "%s is not a loopback address: set %s.http_tls to mutual, or to on with a security.read_token, or "
-	    "set %s.insecure: true if the network is trusted",
-	    port->address, port->section, port->section);
+	    "set %s.%s: true if the network is trusted",
+	    port->address, port->section, port->section,
+	    strcmp(port->section, "server") == 0 ? "http_insecure" : "insecure");
 }
 
 void check_http(struct check *c, const struct check_http_port *port)
@@ -218,7 +219,7 @@ void check_listens(struct check *c)
 	check_http(c, &(struct check_http_port){.section = "server",
 						.address = cfg->server.http,
 						.tls = cfg->server.http_tls,
-						.insecure = cfg->server.insecure});
+						.insecure = cfg->server.insecure || cfg->server.http_insecure});
 	check_collide(c, "http", cfg->server.http, "listen", cfg->server.listen);
 	if (cfg->server.grpc[0])
 		check_collide(c, "http", cfg->server.http, "grpc", cfg->server.grpc);

@@ -45,6 +45,14 @@ static int main_take_insecure(struct rs_config *cfg, const char *arg, struct rs_
 	return RS_OK;
 }
 
+static int main_take_http_insecure(struct rs_config *cfg, const char *arg, struct rs_err *e)
+{
+	(void)arg;
+	(void)e;
+	cfg->server.http_insecure = true;
+	return RS_OK;
+}
+
 static const struct cmdline_flag flags[] = {
     {"listen", "HOST:PORT", "TCP address for workers [127.0.0.1:7600]; port 0: any free port, shown in the log",
      main_take_listen},
@@ -56,6 +64,8 @@ static const struct cmdline_flag flags[] = {
     {"cpu", "NAME", "instruction set for sums: auto, scalar, avx2, avx512 or neon [auto: the fastest]", main_take_cpu},
     {"insecure", NULL, "permit other addresses than loopback without authentication [not permitted]",
      main_take_insecure},
+    {"http-insecure", NULL, "permit --http without TLS on other addresses than loopback [not permitted]",
+     main_take_http_insecure},
 };
 
 static const struct cmdline cmdline = {

@@ -454,6 +454,7 @@ class Tls(unittest.TestCase):
                 ({"http_tls": "on"}, {**own, **token}, True),
                 ({"http_tls": "mutual"}, own, True),
                 ({"insecure": True}, {}, True),
+                ({"http_insecure": True}, {}, True),
             ):
                 with self.subTest(server):
                     path = harness.write_whole(
@@ -465,6 +466,13 @@ class Tls(unittest.TestCase):
                     self.assertEqual(done.returncode == 0, good, done.stderr)
                     if not good:
                         self.assertIn("is not a loopback address: set server.http_tls to mutual", done.stderr)
+            # the port of the workers stays as it is
+            argv = [harness.binary("reduction-server"), "--check", "--listen", "0.0.0.0:0", "--http", "0.0.0.0:0",
+                    "--http-insecure"]
+            env = {**os.environ, **harness.sanitizer_env(argv)}
+            done = subprocess.run(argv, capture_output=True, text=True, env=env)
+            self.assertIn("server.listen: 0.0.0.0:0 is not a loopback address", done.stderr)
+            self.assertNotIn("set server.http_tls", done.stderr)
 
 
 # A Prometheus for each test of a sanitizer would test Prometheus.
