@@ -249,6 +249,19 @@ def functional():
         assert torch.equal(fc.all_to_all_single(whole, None, None, group), turned)
 
 
+def freed():
+    """A group is freed just after gloo has used tensors that Python has freed. torch 2.0 to 2.6 hang here with gloo."""
+    if not (2, 0) <= VERSION < (2, 9):
+        return
+    for _ in range(100):
+        group = dist.new_group(list(range(n)))
+        x = torch.sparse_coo_tensor([[0, rank + 1]], torch.ones(2), (n + 1,))
+        dist.all_reduce(x, group=group)
+        del x
+        dist.destroy_process_group(group)
+        del group
+
+
 def single():
     """The names of torch 2.13."""
     if not hasattr(dist, "all_gather_single"):
@@ -297,7 +310,8 @@ if __name__ == "__main__":
     base.start()
     wanted = sys.argv[1:] or [
         "collected", "overloads", "sequence", "set_timeout", "split", "ddp", "builtin_hook", "compiled", "profiled",
-        "counted", "nan_checked", "recorded", "detailed", "coalesced", "functional", "single", "state", "fake_store",
+        "counted", "nan_checked", "recorded", "detailed", "coalesced", "functional", "freed", "single", "state",
+        "fake_store",
     ]  # fmt: skip
     for function in wanted:
         globals()[function]()

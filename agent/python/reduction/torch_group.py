@@ -12,8 +12,9 @@ publishes what it was called with in the group's store; so a rank that differs i
 
 import datetime
 import re
+import sys
 import weakref
-from typing import Any, Dict, Optional, Sequence, Set
+from typing import Any, Dict, List, Optional, Sequence, Set
 
 import torch
 import torch.distributed
@@ -28,6 +29,10 @@ HAS_BACKEND = _VERSION >= (2, 14)  # a Backend can be a Python class
 # torch's C++ code has these objects, but does not keep Python's garbage collector from
 # clearing them
 _backends: Set[Any] = set()
+# gloo of the last group that has ended. torch 2.0 to 2.8 free a group under Python's lock,
+# for which gloo's threads may wait: the last reference to gloo must be one of Python.
+_ended: List[Any] = []
+_FREED_UNDER_LOCK = (2, 0) <= _VERSION < (2, 9)
 
 
 class _GlooOf:
@@ -59,6 +64,11 @@ class ReductionGroup(Operations, _c10d.ProcessGroup):
         self._register("cpu", "GLOO", self._mesh.unconnected())
         if self._nccl is not None:
             self._register("cuda", "NCCL", self._nccl)
+
+    def __del__(self) -> None:
+        super().__del__()
+        if _FREED_UNDER_LOCK and not sys.is_finalizing() and hasattr(self, "_mesh"):
+            _ended[:] = self._inners()
 
     def _inner(self, tensor: Optional[torch.Tensor]) -> Any:
         inner = super()._inner(tensor)
