@@ -27,6 +27,10 @@ void host_renewal_take(struct host *h, const struct rs_config *cfg, const struct
 /* Looks, now and then, whether files have changed, and takes them over. */
 void host_renewal_tick(struct host *h);
 
+/* host_process.c */
+/* Fills in what the kernel says of this process. */
+void host_process(struct status_reply *to);
+
 /* host_events.c */
 /* Every line of level info and above becomes an event from now on. */
 void host_events_start(struct host *h);

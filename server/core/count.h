@@ -20,7 +20,7 @@ struct lane_count {
 };
 
 enum {
-	TIMES_BUCKETS = 12, /* 16 us, 64 us, ... up to 16.8 s, each 4 times the one before; and everything above */
+	TIMES_BUCKETS = 22, /* 16 us, 32 us, ... up to 16.8 s, each twice the one before; and everything above */
 };
 
 /* A histogram of times. Invariant: the sum of n is the number of times that were
@@ -33,13 +33,13 @@ struct lane_times {
 /* Returns the upper limit of a bucket in microseconds. The last bucket has none. */
 static inline uint64_t lane_times_limit_us(unsigned bucket)
 {
-	return UINT64_C(16) << 2 * bucket;
+	return UINT64_C(16) << bucket;
 }
 
 static inline void lane_times_put(struct lane_times *t, uint64_t us)
 {
 	unsigned bits = us > 16 ? 64 - (unsigned)__builtin_clzll(us - 1) : 4; /* us <= 1 << bits */
-	unsigned bucket = (bits + 1) / 2 - 2;
+	unsigned bucket = bits - 4;
 
 	t->n[bucket < TIMES_BUCKETS ? bucket : TIMES_BUCKETS - 1]++;
 	t->sum_us += us;

@@ -4,7 +4,7 @@
  * appears, as a value. */
 #include "common/host/http/metrics.h"
 
-#include "common/host/http/metrics_text.h"
+#include "common/host/http/metrics_standard.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -582,6 +582,7 @@ void metrics_write(const Reduction__V1__StatusReply *m, bool openmetrics, FILE *
 
 	if (take_shown(&s, m)) {
 		write_process(&o, m);
+		metrics_standard(&o, m);
 		if (m->agent) {
 			write_agent(&o, m->agent, &s);
 		} else {

@@ -124,6 +124,12 @@ class Port(unittest.TestCase):
             status, kind, text = get(at, "/metrics")
             self.assertEqual((status, kind), (200, "text/plain; version=0.0.4; charset=utf-8"))
             self.assertIn("\nreduction_jobs 0\n", text)
+            values = samples(text)
+            self.assertTrue(0 < values["process_cpu_seconds_total"] < 3600, values)
+            memory = [values[f"process_{kind}_memory_bytes"] for kind in ("resident", "virtual")]
+            self.assertTrue(0 < memory[0] < memory[1], values)
+            self.assertTrue(3 < values["process_open_fds"] < values["process_max_fds"], values)
+            self.assertEqual(values["process_start_time_seconds"], values["reduction_start_time_seconds"])
             status, kind, text = get(at, "/metrics", {"Accept": "application/openmetrics-text; version=1.0.0"})
             self.assertEqual(kind, "application/openmetrics-text; version=1.0.0; charset=utf-8")
             self.assertTrue(text.endswith("# EOF\n"))

@@ -155,17 +155,8 @@ START_TEST(histogram_buckets)
 	static const struct {
 		uint64_t us;
 		unsigned bucket;
-	} rows[] = {{0, 0},
-		    {1, 0},
-		    {16, 0},
-		    {17, 1},
-		    {64, 1},
-		    {65, 2},
-		    {256, 2},
-		    {257, 3},
-		    {16777216, 10},
-		    {16777217, 11},
-		    {UINT64_MAX / 2, 11}};
+	} rows[] = {{0, 0},  {1, 0},  {16, 0},      {17, 1},        {32, 1},        {33, 2},
+		    {64, 2}, {65, 3}, {350000, 15}, {16777216, 20}, {16777217, 21}, {UINT64_MAX / 2, 21}};
 
 	for (unsigned i = 0; i < sizeof rows / sizeof rows[0]; i++) {
 		struct lane_times t = {.sum_us = 0};
@@ -174,6 +165,8 @@ START_TEST(histogram_buckets)
 		ck_assert_msg(t.n[rows[i].bucket] == 1, "%llu us", (unsigned long long)rows[i].us);
 		if (rows[i].bucket < TIMES_BUCKETS - 1)
 			ck_assert_uint_le(rows[i].us, lane_times_limit_us(rows[i].bucket));
+		if (rows[i].bucket)
+			ck_assert_uint_gt(rows[i].us, lane_times_limit_us(rows[i].bucket - 1));
 	}
 }
 END_TEST
