@@ -28,11 +28,11 @@ DEPLOY = harness.ROOT / "deploy"
 
 # Sums once for each line of its input.
 SUMS = harness.python("""
-    import numpy, reduction, worker
+    import os, numpy, reduction, worker
     with reduction.Communicator() as comm:
         worker.say("open")
         while worker.listen():
-            comm.all_reduce(numpy.ones(100000, dtype="float32"))
+            comm.all_reduce(numpy.full(100000, os.environ.get("VALUE", 1), dtype="float32"))
             worker.say("sum")
     """)
 # Ends in the way that its environment names.
@@ -495,21 +495,29 @@ class Prometheus(unittest.TestCase):
         """None for a healthy job; then one for each fault."""
         with harness.Cluster(reducers=2, server_args=HTTP) as c:
             rules = (DEPLOY / "prometheus" / "reduction.rules.yml").read_text().replace("for: 1m\n", "for: 1s\n")
-            query = self.start(c, [http_of(d) for d in c.reducers],
-                               rules=harness.write_whole(c.dir / "rules.yml", rules))
+            rules = re.sub(r"(alert: ReductionNaN\n.*?for: )2m", r"\g<1>1s", rules, flags=re.DOTALL)
+            rules = harness.write_whole(c.dir / "rules.yml", rules)
+            query = self.start(c, [http_of(d) for d in c.reducers], rules=rules)
             ranks = c.start_workers(2, STEADY)
             for rank in ranks:
                 rank.said("open")
-            seen = "min(count_over_time(reduction_job_joined_ranks[10s])) > 10"
-            until(lambda: query(seen), "ten looks at the job")
+            seen = "min(count_over_time(reduction_job_joined_ranks[10s])) > "
+            until(lambda: query(seen + "10"), "ten looks at the job")
+            socket.create_connection(c.address(0).rsplit(":", 1)).close()  # as a load balancer looks
+            until(lambda: query(seen + "15"), "looks after it")
             self.assertEqual(query("ALERTS"), [])
+            alert = 'ALERTS{alertname="Reduction%s",alertstate="firing"}'
+            ill = c.start_workers(2, SUMS, {"VALUE": "nan"}, {"job": {"name": "ill"}})
+            until(lambda: query('reduction_job_nonfinite_operations_total{reduction_job="ill"} == 0'), "look at it")
+            for line in ("go", ""):
+                for rank in ill:
+                    rank.tell(line)
+                until(lambda: query(alert % "NaN"), "alert for NaN")
             ranks[1].kill()
-            until(lambda: query('ALERTS{alertname="ReductionJobFailed",reason="rank-lost",alertstate="firing"}'),
-                  "alert for a rank that was killed")  # fmt: skip
+            until(lambda: query(alert % 'JobFailed",reason="rank-lost'), "alert for a rank that was killed")
             c.reducers[1].kill()
-            until(lambda: query('ALERTS{alertname="ReductionReducerDown",alertstate="firing"}'),
-                  "alert for a reducer that was killed")  # fmt: skip
-            names = {a["metric"]["alertname"] for a in query("ALERTS")}
+            until(lambda: query(alert % "ReducerDown"), "alert for a reducer that was killed")
+            names = {a["metric"]["alertname"] for a in query("ALERTS")} - {"ReductionNaN"}
             self.assertEqual(names, {"ReductionJobFailed", "ReductionReducerDown"})
 
     def start(self, c, targets, how=None, rules=DEPLOY / "prometheus" / "reduction.rules.yml"):
