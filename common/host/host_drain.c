@@ -2,8 +2,11 @@
 /* The end of a daemon: a drain, and what the service manager hears of it. */
 #include "common/host/host_state.h"
 
+#include <limits.h>
 #include <stdio.h>
+#include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 int64_t host_unix_ms(void)
 {
@@ -25,6 +28,16 @@ void host_wake(void *host)
 	uv_async_send(&((struct host *)host)->wake);
 }
 
+/* Returns whether the file of this program is gone, as after an upgrade. */
+static bool host_is_replaced(void)
+{
+	static const char gone[] = " (deleted)";
+	char exe[PATH_MAX];
+	ssize_t n = readlink("/proc/self/exe", exe, sizeof exe);
+
+	return n > (ssize_t)sizeof gone && memcmp(exe + n - (sizeof gone - 1), gone, sizeof gone - 1) == 0;
+}
+
 void host_notify(struct host *h)
 {
 	const struct host_daemon *d = h->opt.daemon;
@@ -38,7 +51,8 @@ void host_notify(struct host *h)
 	snprintf(counts, sizeof counts, "%u job%s, %u %s%s", load.jobs, load.jobs == 1 ? "" : "s", load.ranks, d->rank,
 		 load.ranks == 1 ? "" : "s");
 	if (!h->draining) {
-		rs_notify_status(h->opt.notify, "serving %s", counts);
+		rs_notify_status(h->opt.notify, "serving %s%s", counts,
+				 host_is_replaced() ? "; restart needed: there is a new version" : "");
 		return;
 	}
 	rs_notify_stopping(h->opt.notify, left_ms);

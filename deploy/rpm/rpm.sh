@@ -17,7 +17,8 @@ trap 'rm -rf "$top"' EXIT
 # RHEL 9 reads all of these; other distributions have other defaults
 rpmbuild --quiet -bb --target "$5" --define "_topdir $top" --define "_rpmdir $out" \
 	--define "_rpmfilename %{name}-%{version}-%{release}.%{arch}.rpm" \
-	--define "version $version" --define "tree $tree" --define "prefix_of_tree $prefix" --define "_buildhost reduction" \
+	--define "version $version" --define "tree $tree" --define "deploy ${PWD%/rpm}" \
+	--define "prefix_of_tree $prefix" --define "_buildhost reduction" \
 	--define "_binary_payload w9.gzdio" --define "_binary_filedigest_algorithm 8" \
 	--define "use_source_date_epoch_as_buildtime 1" --define "clamp_mtime_to_source_date_epoch 1" \
 	--define "source_date_epoch_from_changelog 0" reduction.spec

@@ -224,11 +224,11 @@ class Upgrade(unittest.TestCase):
         self.m.boot()
 
     def install(self, folder, *names):
-        """Installs packages as apt would on a machine without a network."""
+        """Installs packages as apt would on a machine without a network. Returns what it says."""
         files = [next(folder.glob(f"{name}_*.deb")) for name in names]
         copy_into(self.m, files)
-        self.m.run("env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "install", "-y", "--reinstall",
-                   *(f"/root/{file.name}" for file in files))
+        return self.m.run("env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "install", "-y", "--reinstall",
+                          *(f"/root/{file.name}" for file in files)).stdout
 
     def start_ranks(self):
         procs = []
@@ -271,17 +271,21 @@ class Upgrade(unittest.TestCase):
         ranks = self.start_ranks()
         self.sum(ranks, "before")
 
-        self.install(self.next, "reductionctl", "reduction-server", "reduction-agent")
-        for unit in ("reduction-server", "reduction-agent"):
-            self.m.until(unit, "ActiveState", "active")
-            self.assertNotEqual(self.m.show(unit, "MainPID"), pids[unit])
-        # instances are restarted by their administrator, one after the other
-        self.assertEqual(self.m.show("reduction-server@b", "MainPID"), pids["reduction-server@b"])
-        self.assertEqual(self.software(), {"a": new, "b": old})
-        self.sum(ranks, "with the new one")
-        self.m.until("reduction-server", "StatusText", "serving 1 job, 2 ranks", 60)  # it is back in the job
-        self.m.run("systemctl", "restart", "reduction-server@b")
-        self.assertEqual(self.software(), {"a": new, "b": new})
+        said = self.install(self.next, "reductionctl", "reduction-server", "reduction-agent")
+        # who serves a job goes on, and is restarted by the administrator, one after the other
+        for unit in units[:2]:
+            self.assertIn(f"{unit}.service needs a restart: it is serving 1 job, 2 ranks", said)
+            self.assertEqual(self.m.show(unit, "MainPID"), pids[unit])
+        self.assertNotIn("reduction-agent.service needs", said)  # it has no job
+        self.m.until("reduction-agent", "ActiveState", "active")
+        self.assertNotEqual(self.m.show("reduction-agent", "MainPID"), pids["reduction-agent"])
+        self.sum(ranks, "with old reducers")
+        for unit, software in zip(units, ({"a": new, "b": old}, {"a": new, "b": new})):
+            self.m.until(unit, "StatusText", "serving 1 job, 2 ranks; restart needed: there is a new version")
+            self.m.run("systemctl", "restart", unit)
+            self.assertEqual(self.software(), software)
+            self.sum(ranks, "with a new one")
+            self.m.until(unit, "StatusText", "serving 1 job, 2 ranks", 60)  # it is back in the job
         self.sum(ranks, "with two new ones")
         for p in ranks:
             p.tell("end")

@@ -341,6 +341,40 @@ class Units(Ranks, unittest.TestCase):
             self.assertNotIn("reducer-lost", p.err)
         self.end(ranks)
 
+    def test_upgrade(self):
+        """What packages do after an upgrade: a daemon that serves a job goes on, and says that it needs a restart."""
+        self.copy(UNITS / "restart-idle", "/tmp/restart-idle")
+        # images for containers have one that forbids packages to start and stop services
+        self.m.run("sh", "-c", "printf '#!/bin/sh\nexit 0\n' >/tmp/policy && install /tmp/policy /usr/sbin/policy-rc.d")
+        units = ("reduction-server@b", "reduction-agent")
+        names = [f"{unit}.service" for unit in units]
+
+        def restart():
+            return self.m.run("sh", "/tmp/restart-idle", "reduction-server@b*", "reduction-agent.service").stdout
+
+        ranks = self.start_ranks()
+        self.sum(ranks, "before")
+        for unit in units:
+            self.m.until(unit, "StatusText", "serving 1 job, .*")
+        pids = [self.m.show(unit, "MainPID") for unit in units]
+        for program in ("reduction-server", "reduction-agent"):
+            self.m.run("sh", "-c", f"cd /usr/bin && cp {program} new && mv new {program}")
+        said = restart()
+        for name in names:
+            self.assertRegex(said, rf"{name} needs a restart: it is serving 1 job, .*old version")
+            self.assertIn(f"systemctl restart {name}\n", said)
+        for unit in units:
+            self.m.until(unit, "StatusText", "serving 1 job, .*; restart needed: there is a new version")
+        self.sum(ranks, "after the upgrade")
+        self.assertEqual([self.m.show(unit, "MainPID") for unit in units], pids)
+        self.end(ranks)
+        for unit in units:
+            self.m.until(unit, "StatusText", "serving 0 jobs, .*; restart needed: .*")
+        self.assertEqual(restart(), "")
+        for unit, pid in zip(units, pids):
+            self.assertNotEqual(self.m.show(unit, "MainPID"), pid)
+            self.m.until(unit, "StatusText", "serving 0 jobs, 0 (local )?ranks")
+
     def test_late_network(self):
         unit = "reduction-server@late"
         self.m.run("systemctl", "start", "--no-block", unit)
