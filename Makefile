@@ -123,7 +123,7 @@ install: all ## install below PREFIX (/usr/local); DESTDIR, LIBDIR, PYTHONDIR an
 	$(foreach n,$(man_sections),install -m 644 $(filter %.$(n),$(man_pages)) $(DESTDIR)$(MANDIR)/man$(n) &&) true
 	install -m 644 deploy/completion/reductionctl $(DESTDIR)$(COMPDIR)
 	for p in $(completed); do ln -sf reductionctl $(DESTDIR)$(COMPDIR)/$$p || exit; done
-	for f in $(unit_files); do sed 's|/usr/bin/reduction|$(BINDIR)/reduction|; s|/usr/share/doc/reduction|$(DOCDIR)|' $$f \
+	for f in $(unit_files); do sed 's|/usr/bin/reduction|$(BINDIR)/reduction|' $$f \
 		>$(DESTDIR)$(SYSTEMDDIR)/$${f##*/} && chmod 644 $(DESTDIR)$(SYSTEMDDIR)/$${f##*/} || exit; done
 	install -m 644 deploy/systemd/reduction.sysusers $(DESTDIR)$(SYSUSERSDIR)/reduction.conf
 	echo "installed below $(DESTDIR)$(PREFIX)"

@@ -105,6 +105,7 @@ void *arenas_alloc(struct arenas *all, uint64_t bytes)
 	}
 	/* fewer TLB misses if the kernel has huge pages */
 	madvise(p, bytes, MADV_HUGEPAGE);
+	madvise(p, bytes, MADV_DONTDUMP); /* gradients are not for those who read cores */
 	a->all = all;
 	a->task = (struct rs_task){.run = arena_on_run, .done = arena_on_done};
 	a->memory = p;

@@ -67,6 +67,7 @@ static int shm_make(struct making *m, struct rs_err *e)
 		goto close_fd;
 	}
 
+	madvise(map, m->bytes, MADV_DONTDUMP); /* gradients are not for those who read cores */
 	m->fd = fd;
 	m->map = map;
 	return RS_OK;
@@ -117,7 +118,10 @@ void *agentd_stage_new(void *ctx, size_t bytes)
 	void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
 	(void)ctx;
-	return p == MAP_FAILED ? NULL : p;
+	if (p == MAP_FAILED)
+		return NULL;
+	madvise(p, bytes, MADV_DONTDUMP);
+	return p;
 }
 
 void agentd_stage_free(void *ctx, void *stage, size_t bytes)

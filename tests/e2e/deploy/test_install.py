@@ -7,6 +7,7 @@ Runs alone: `make install` without WERROR links the library anew, which other te
 
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import tempfile
@@ -98,8 +99,9 @@ class Install(unittest.TestCase):
             for line in text.splitlines():
                 if line.startswith(("ExecStart=", "ExecReload=")):
                     self.assertRegex(line, r"(=|--mount )(/opt/rs/bin/reduction-(server|agent) --|/bin/kill )")
-            self.assertIn("Documentation=file:///opt/rs/share/doc/reduction/deploy/README.md\n", text)
-        self.assertTrue((self.root / "opt/rs/share/doc/reduction/deploy/README.md").is_file())
+            program = re.search(r"^Documentation=man:(reduction-(?:server|agent))\(8\)$", text, re.M)[1]
+            self.assertIn(f"/{program} --config", text)
+            self.assertTrue((self.root / f"opt/rs/share/man/man8/{program}.8").is_file())
 
     def test_compile_and_run(self):
         source = self.root / "program.c"
