@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The gRPC and HTTP ports, with the control service behind them. */
 #include "common/host/host_state.h"
+#include "common/peer.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,6 +16,15 @@ void host_trust(struct host *h, const char *peer)
 {
 	if (h->unauth)
 		unauth_trust(h->unauth, peer);
+}
+
+/* Only members of its group can connect to a UNIX socket. */
+static bool host_on_own(void *ctx, const struct service_peer *peer)
+{
+	const struct host *h = ctx;
+
+	return rpc_is_unix(h->ports.grpc) ||
+	       (h->rpc_server && rs_peer_is_own(peer->address, h->rpc->server_port(h->rpc_server)));
 }
 
 static void host_on_granted(void *ctx, const struct service_peer *peer)
@@ -142,6 +152,7 @@ static int host_new_control(struct host *h, struct rs_err *e)
 	    .jobs = h->jobs,
 	    .drain = host_on_drain,
 	    .reload = host_on_reload,
+	    .own = host_on_own,
 	    .granted = host_on_granted,
 	    .denied = host_on_denied,
 	    .ctx = h,

@@ -97,6 +97,13 @@ static uint64_t on_clock_us(void *ctx)
 	return fuzz_number(&((struct world *)ctx)->in);
 }
 
+/* Processes with an even length of their address are of this user. */
+static bool on_own(void *ctx, const struct service_peer *peer)
+{
+	(void)ctx;
+	return strlen(peer->address) % 2 == 0;
+}
+
 static void on_granted(void *ctx, const struct service_peer *peer)
 {
 	(void)peer;
@@ -140,7 +147,7 @@ static void make_peer(struct world *w, struct service_peer *peer, char address[8
 	}
 	local = service_is_local(peer->address);
 	must(who & 16 || local == !(who & 2));
-	w->may_steer = w->has_admin ? shows(peer->authorization, ADMIN) : local;
+	w->may_steer = w->has_admin ? shows(peer->authorization, ADMIN) : local && on_own(w, peer);
 	w->may_read = w->has_read ? shows(peer->authorization, READ) : local;
 	w->may_read |= w->has_admin && shows(peer->authorization, ADMIN);
 	w->may_steer |= w->has_admin && shows(peer->authorization, ADMIN);
@@ -476,6 +483,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 				      .trace = on_trace,
 				      .trace_end = on_trace_end,
 				      .clock_us = on_clock_us,
+				      .own = on_own,
 				      .granted = on_granted,
 				      .denied = on_denied,
 				      .ctx = w,

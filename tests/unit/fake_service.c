@@ -58,6 +58,12 @@ static void on_wake(void *ctx)
 	((struct fake_service *)ctx)->wakes++;
 }
 
+static bool on_own(void *ctx, const struct service_peer *peer)
+{
+	(void)ctx;
+	return strcmp(peer->address, FSERVICE_OTHER_USER) != 0;
+}
+
 static void on_granted(void *ctx, const struct service_peer *peer)
 {
 	(void)peer;
@@ -91,6 +97,7 @@ void fservice_open(struct fake_service *w, bool tokens)
 						     .trace = on_trace,
 						     .trace_end = on_trace_end,
 						     .clock_us = on_clock_us,
+						     .own = on_own,
 						     .granted = on_granted,
 						     .denied = on_denied,
 						     .ctx = w,

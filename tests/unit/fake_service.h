@@ -11,6 +11,7 @@
 
 #define FSERVICE_READ_TOKEN  "read-read-read-read"
 #define FSERVICE_ADMIN_TOKEN "admin-admin-admin-admin"
+#define FSERVICE_OTHER_USER  "127.0.0.66:7" /* a process on this machine of another user */
 
 /* The service, and what the stubs have seen. */
 struct fake_service {

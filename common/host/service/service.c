@@ -123,11 +123,14 @@ static enum rpc_code authorize(const struct service *s, enum service_right right
 	if (right == RIGHT_NONE || is_token(peer->authorization, &s->admin) || is_token(peer->authorization, token))
 		return RPC_CODE_OK;
 	if (!token->len) {
-		if (service_is_local(peer->address) || (peer->certified && right == RIGHT_READ))
+		bool local = service_is_local(peer->address);
+
+		if (right == RIGHT_READ ? local || peer->certified : local && s->opt.own(s->opt.ctx, peer))
 			return RPC_CODE_OK;
-		rs_fail(e, RS_EREFUSED,
-			"permission denied: this %s has no %s.%s, so only callers on a loopback address may do this",
-			s->opt.process, section, file);
+		rs_fail(e, RS_EREFUSED, "permission denied: this %s has no %s.%s, so only %s may do this",
+			s->opt.process, section, file,
+			right == RIGHT_READ ? "callers on a loopback address"
+					    : "root and its own user, on a loopback address,");
 		return RPC_CODE_PERMISSION_DENIED;
 	}
 	if (is_token(peer->authorization, &s->read)) {

@@ -47,8 +47,9 @@ struct service_method_info {
 /* Indexed by enum service_method. */
 extern const struct service_method_info service_methods[SERVICE_METHODS];
 
-/* A token. The admin token gives the right to read as well. len 0: there is no token, and
- * processes on this machine have the right; certified clients have the right to read. */
+/* A token. The admin token gives the right to read as well. len 0: there is no token;
+ * then processes on this machine may read, certified clients too, and processes of this
+ * user or of root may administer. */
 struct service_token {
 	const uint8_t *bytes;
 	uint32_t len;
@@ -90,6 +91,9 @@ struct service_options {
 	/* Returns the clock of traces, in microseconds. */
 	uint64_t (*clock_us)(void *ctx);
 	bool worker; /* traces are those of a worker */
+	/* Returns whether a client on this machine is a process of this user or of
+	 * root. */
+	bool (*own)(void *ctx, const struct service_peer *peer);
 	/* A client has called a method that requires a right, and has the right. */
 	void (*granted)(void *ctx, const struct service_peer *peer);
 	/* Logs that a client lacks the right to the method that it called. */

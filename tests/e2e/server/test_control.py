@@ -7,6 +7,7 @@ import json
 import os
 import pathlib
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -367,6 +368,29 @@ class Control(unittest.TestCase):
             self.assertEqual(status, 1)
             self.assertIn("security.admin_token: ", err)
             self.assertIn("16", err)
+
+    @unittest.skipIf(os.geteuid(), "only root can be another user")
+    def test_another_user_without_a_token(self):
+        """Any process on the machine may look, but not end the jobs of others."""
+        with harness.Cluster(server_config=GRPC) as c:
+            address = self.address(c)
+            (c.dir / "bin").mkdir()
+            (c.dir / "lib").mkdir()
+            c.dir.chmod(0o755)
+            program = shutil.copy(harness.binary("reductionctl"), c.dir / "bin")
+            shutil.copy(harness.BUILD / "lib" / "libreduction-grpc.so", c.dir / "lib")
+
+            def other(method):
+                argv = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", program, method, address]
+                return subprocess.run(list(map(str, argv)), capture_output=True, text=True, cwd="/", env={
+                    **os.environ, **harness.sanitizer_env(["reductionctl"])}, timeout=20 * harness.SCALE)
+
+            for method in ("drain", "reload"):
+                self.assertIn("so only root and its own user, on a loopback address, may do this", other(method).stderr)
+            self.assertEqual(other("status").returncode, 0)
+            self.assertTrue(c.reducers[0].running())
+            self.ctl_ok("drain", address)
+            self.assertEqual(c.reducers[0].wait(), 0)
 
     def test_tokens_that_cannot_be_used(self):
         with tempfile.TemporaryDirectory(prefix="reduction-") as folder:

@@ -23,7 +23,9 @@ static const struct {
 } rights[] = {
     {false, LOCAL, NULL, RPC_CODE_OK, RPC_CODE_OK, ""},
     {false, "127.1.2.3:9", "Bearer nonsense", RPC_CODE_OK, RPC_CODE_OK, ""},
-    {false, FAR, NULL, RPC_CODE_PERMISSION_DENIED, RPC_CODE_PERMISSION_DENIED, "only callers on a loopback address"},
+    {false, FAR, NULL, RPC_CODE_PERMISSION_DENIED, RPC_CODE_PERMISSION_DENIED, "on a loopback address"},
+    {false, FSERVICE_OTHER_USER, NULL, RPC_CODE_OK, RPC_CODE_PERMISSION_DENIED, "so only root and its own user"},
+    {true, FSERVICE_OTHER_USER, ADMIN, RPC_CODE_OK, RPC_CODE_OK, ""},
     {false, FAR, "Bearer ", RPC_CODE_PERMISSION_DENIED, RPC_CODE_PERMISSION_DENIED, "this reducer has no security."},
     {false, "[::ffff:127.0.0.1]:7", NULL, RPC_CODE_OK, RPC_CODE_OK, ""},
     {false, "127.example.com:7", NULL, RPC_CODE_PERMISSION_DENIED, RPC_CODE_PERMISSION_DENIED, ""},
@@ -56,7 +58,7 @@ START_TEST(a_certificate_gives_the_right_to_read)
 	ck_assert_uint_eq(w.denials, 0);
 	service_call_free(c);
 	c = service_begin(w.s, SERVICE_DRAIN, &peer, NULL, 0);
-	fservice_expect_end(c, RPC_CODE_PERMISSION_DENIED, "only callers on a loopback address");
+	fservice_expect_end(c, RPC_CODE_PERMISSION_DENIED, "only root and its own user, on a loopback address");
 	service_free(w.s);
 	/* if there is a token, it is required too */
 	fservice_open(&w, true);
