@@ -110,20 +110,33 @@ static int check_training(struct registry *r, struct job *j, const struct contro
 			       "%s", e.msg);
 }
 
-/* Checks that a HELLO with a newer generation may end the job. A single process without a
- * run is one that somebody starts by hand, and no restart of a job that has several
- * ranks. A job whose ranks have died may end. */
+/* Returns whether a rank of the job is not connected, or the HELLO comes from the process
+ * of its rank. */
+static bool is_restart(const struct job *j, const struct control_hello *h)
+{
+	const struct member *own = h->rank < j->first.world_size ? &j->members[h->rank] : NULL;
+
+	for (unsigned i = 0; i < j->first.world_size; i++)
+		if (!j->members[i].lanes)
+			return true;
+	return own && h->label[0] && strcmp(own->label, h->label) == 0;
+}
+
+/* Checks that a HELLO with a newer generation may end the job. Without a run a single
+ * process is one that somebody starts by hand, and no restart of a job that has several
+ * ranks; and one of several processes is no restart while all ranks are connected. It may
+ * retry: they may be about to restart too. A job whose ranks have died may end. */
 static int check_newer(struct registry *r, const struct job *j, const struct control_hello *h,
 		       struct control_refused *no)
 {
 	unsigned there = 0;
 
-	if (h->run[0] || h->world_size > 1 || j->first.world_size == 1 || !j->running || j->ended)
+	if (h->run[0] || j->first.world_size == 1 || !j->running || j->ended || (h->world_size > 1 && is_restart(j, h)))
 		return RS_OK;
 	while (there + 1 < j->first.world_size && !j->members[there].lanes)
 		there++;
 	return registry_refuse(
-	    no, RS_EREFUSED, !registry_contend(r, j, h, there),
+	    no, RS_EREFUSED, h->world_size > 1 || !registry_contend(r, j, h, there),
 	    "generation %u of job %s runs with %u ranks; rank %u of %u came with generation %u, and no "
 	    "run tells that it is the same training: set REDUCTION_RUN to the same text on all its "
 	    "ranks, or give this one its own job.name",

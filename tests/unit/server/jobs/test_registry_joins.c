@@ -163,8 +163,11 @@ START_TEST(ranks_with_different_evidence_never_meet)
 		answer(&w, id, 0, 0);
 		fr_refused(&w, &h, RS_EMISMATCH, false, says);
 		ck_assert_uint_eq(w.n[REGISTRY_ABORT], 0);
-		/* a restart with the same run has another launcher */
+		/* a restart with the same run has another launcher; when it comes, a rank
+		 * of a job that runs has ended */
 		h.generation++;
+		for (unsigned lane = 0; lane < 2 && _i / 5; lane++)
+			registry_session_closed(w.r, id, 1, lane, true);
 		fr_admit(&w, &h);
 		ck_assert_uint_eq(w.n[REGISTRY_ABORT], 1);
 	} else if (!(_i / 5)) {
@@ -288,6 +291,42 @@ START_TEST(another_world_size_is_refused_while_the_job_runs)
 }
 END_TEST
 
+/* A newer generation without a run ends a job that works only if it is its restart. */
+START_TEST(a_stranger_of_a_newer_generation_does_not_end_a_job)
+{
+	static const char says[] = "generation 4 of job train runs with 2 ranks; rank 1 of 2 came with generation 5";
+	struct control_hello h = contender(0);
+	struct fr_world w;
+	uint64_t id;
+
+	fr_open(&w, 2, 8, UINT64_MAX);
+	id = fr_admit_all(&w);
+	h.generation++;
+	fr_refused(&w, &h, RS_EREFUSED, true, says);
+	answer(&w, id, 1, 0);
+	fr_refused(&w, &h, RS_EREFUSED, true, says); /* its rank may be about to restart */
+	ck_assert_uint_eq(w.n[REGISTRY_ABORT], 0);
+	switch (_i) {
+	case 0: /* the process of the rank itself */
+		strcpy(h.label, fr_hello(1, 0).label);
+		break;
+	case 1: /* a rank has left, or was lost */
+		registry_session_closed(w.r, id, 0, 0, true);
+		registry_session_closed(w.r, id, 0, 1, true);
+		break;
+	}
+	if (_i == 2) { /* a run, which is another one than that of the job */
+		strcpy(h.run, "slurm:1");
+		fr_refused(&w, &h, RS_EMISMATCH, true, "two trainings use the job name train");
+		ck_assert_uint_eq(w.n[REGISTRY_ABORT], 0);
+	} else {
+		fr_admit(&w, &h);
+		ck_assert_uint_eq(w.n[REGISTRY_ABORT], 1);
+	}
+	fr_close(&w);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("registry_joins");
@@ -304,6 +343,7 @@ int main(void)
 	tcase_add_test(tc, a_process_replaces_one_that_has_died);
 	tcase_add_test(tc, a_forgotten_process_is_asked_for_again);
 	tcase_add_loop_test(tc, another_world_size_is_refused_while_the_job_runs, 0, 3);
+	tcase_add_loop_test(tc, a_stranger_of_a_newer_generation_does_not_end_a_job, 0, 3);
 	suite_add_tcase(suite, tc);
 	runner = srunner_create(suite);
 	srunner_run_all(runner, CK_NORMAL);
