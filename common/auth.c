@@ -74,7 +74,8 @@ int auth_secret_load(struct auth_secret *ret, const char *file, struct rs_err *e
 	int rc;
 
 	if (fd < 0)
-		return rs_fail_sys(e, RS_EIO, errno, "%s cannot be opened%s", file, rs_credential_hint(file));
+		return rs_fail_sys(e, RS_EIO, errno, "%s cannot be opened%s", rs_credential_name(file),
+				   rs_credential_hint(file));
 	rc = take_secret(ret, fd, file, e);
 	close(fd);
 	return rc;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Files that systemd passes to a unit as credentials. */
+/* What messages say of the files of secrets, keys and tokens. */
 #ifndef RS_COMMON_CREDENTIAL_H
 #define RS_COMMON_CREDENTIAL_H
 
@@ -7,5 +7,10 @@
  * parentheses if the file would be a credential of systemd. Static storage. Any
  * thread. */
 const char *rs_credential_hint(const char *file);
+
+/* Returns the name of a file for a message; or a text in its place if it is not a path,
+ * as where somebody has written the secret itself. Static storage or `file`. Any
+ * thread. */
+const char *rs_credential_name(const char *file);
 
 #endif

@@ -84,7 +84,7 @@ static int read_file(BIO **ret, const char *what, const char *file, bool secret,
 	BIO *bio;
 
 	if (fd < 0)
-		return rs_fail_sys(e, RS_ECONFIG, errno, "%s %s cannot be opened%s", what, file,
+		return rs_fail_sys(e, RS_ECONFIG, errno, "%s %s cannot be opened%s", what, rs_credential_name(file),
 				   rs_credential_hint(file));
 	bio = BIO_new(BIO_s_mem());
 	if (!bio)

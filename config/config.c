@@ -84,7 +84,10 @@ static int fail_value(const struct reading *r, const struct schema_key *key, con
 	bool zero = value->kind == YDOC_TEXT && value->text[0] == '0' && strspn(value->text, "0123456789") > 1;
 	char found[80], expected[160];
 
-	ydoc_describe(value, found, sizeof found);
+	if (key->secret)
+		snprintf(found, sizeof found, "a value that is not shown");
+	else
+		ydoc_describe(value, found, sizeof found);
 	value_expected(key, expected, sizeof expected);
 	return ydoc_fail(r->doc, value, path, r->e, "found %s, expected %s%s", found, expected,
 			 zero ? ", without 0 in front" : "");

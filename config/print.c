@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Output from the table of keys: the effective configuration and the reference. */
+#include "common/credential.h"
 #include "config/config.h"
 #include "config/schema.h"
 #include "config/value.h"
@@ -62,7 +63,7 @@ static void print_key(const struct schema_key *key, const void *base, const char
 	fprintf(out, "%s%s: ", indent, key->key);
 	if (key->type == SCHEMA_NAME || key->type == SCHEMA_ADDRESS || key->type == SCHEMA_SERVICE ||
 	    key->type == SCHEMA_HOST || key->type == SCHEMA_GLOB || key->type == SCHEMA_PATH)
-		print_string(text, out);
+		print_string(key->secret ? rs_credential_name(text) : text, out);
 	else
 		fputs(text, out);
 	fputc('\n', out);

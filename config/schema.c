@@ -178,10 +178,10 @@ const struct schema_key schema_keys[] = {
 {"server", "insecure", SCHEMA_BOOL, AT(server, insecure), .def = "false",
  .help = "Listen without authentication on other addresses than loopback; for trusted networks only"},
 {"server", "secrets_dir", SCHEMA_PATH, AT(server, secrets_dir), .min = 0,
- .max = RS_PATH_LEN - 1 - RS_NAME_MAX - 8, .def = "",
+ .max = RS_PATH_LEN - 1 - RS_NAME_MAX - 8, .secret = true, .def = "",
  .help = "Directory with the secret of each job in a file `<job>.secret`, in the format of `security.secret`. Jobs "
  "without a secret are refused. Read at each connection, so secrets may be added, changed and removed"},
-{"server", "secret", SCHEMA_PATH, AT(server, secret), .min = 0, .max = RS_PATH_LEN - 1, .def = "",
+{"server", "secret", SCHEMA_PATH, AT(server, secret), .min = 0, .secret = true, .max = RS_PATH_LEN - 1, .def = "",
  .help = "File with the secret of every job that has none in `secrets_dir`. Read at each connection"},
 {"server", "max_jobs", SCHEMA_NUMBER, AT(server, max_jobs), .min = 1, .max = 4096, .def = "64",
  .help = "Most jobs at the same time; further ones are refused and may retry"},
@@ -232,7 +232,7 @@ const struct schema_key schema_keys[] = {
 {"timeouts", "drain", SCHEMA_DURATION, AT(timeouts, drain_ms), .min = 100, .max = MINUTES(1440), .zero = true,
  .def = "30s", .help = "Reducers and agents: time for which running jobs may go on after SIGTERM"},
 
-{"security", "secret", SCHEMA_PATH, AT(security, secret), .min = 0, .max = RS_PATH_LEN - 1, .def = "",
+{"security", "secret", SCHEMA_PATH, AT(security, secret), .min = 0, .secret = true, .max = RS_PATH_LEN - 1, .def = "",
  .help = "For workers and agents: file with the job's secret (reducers: `server.secrets_dir`, `server.secret`), 16 to "
  "1024 bytes, readable only by its owner and group. Read at each connection"},
 {"security", "tls", SCHEMA_ENUM, AT(security, tls), .words = tls_words, .def = "off",
@@ -241,7 +241,7 @@ const struct schema_key schema_keys[] = {
 {"security", "certificate", SCHEMA_PATH, AT(security, certificate), .min = 0, .max = RS_PATH_LEN - 1, .def = "",
  .help = "PEM file with the own certificate, then those between it and the authority; for reducers with `tls`, and "
  "for workers and agents with `tls: mutual`. Read again when it changes, as well as `key`, `authority` and tokens"},
-{"security", "key", SCHEMA_PATH, AT(security, key), .min = 0, .max = RS_PATH_LEN - 1, .def = "",
+{"security", "key", SCHEMA_PATH, AT(security, key), .min = 0, .secret = true, .max = RS_PATH_LEN - 1, .def = "",
  .help = "PEM file with the key of `certificate`, without a passphrase; it must not be readable by everybody"},
 {"security", "authority", SCHEMA_PATH, AT(security, authority), .min = 0, .max = RS_PATH_LEN - 1, .def = "",
  .help = "PEM file with the certificates of the authorities that sign the peers' certificates; workers and agents "
@@ -253,12 +253,15 @@ const struct schema_key schema_keys[] = {
 {"access", "jobs", SCHEMA_GLOB, AT_ACCESS(jobs), .min = 1, .max = RS_GLOB_MAX - 1,
  .help = "Names of the jobs that it may join; `*` and `?` as in `certificate`"},
 
-{"security", "read_token", SCHEMA_PATH, AT(security, read_token), .min = 0, .max = RS_PATH_LEN - 1, .def = "",
+{"security", "read_token", SCHEMA_PATH, AT(security, read_token), .min = 0, .max = RS_PATH_LEN - 1,
+ .secret = true, .def = "",
  .help = "For reducers and agents: file with the token, 16 to 1024 ASCII characters without blanks, that reading "
  "(`status`, `events`, `doctor`, `trace`) requires; empty: only callers on a loopback address may read. "
  "`reductionctl FILE` reads it too"},
-{"security", "admin_token", SCHEMA_PATH, AT(security, admin_token), .min = 0, .max = RS_PATH_LEN - 1, .def = "",
- .help = "As `read_token`, for `drain` and `reload`; this token also permits reading"},
+{"security", "admin_token", SCHEMA_PATH, AT(security, admin_token), .min = 0, .max = RS_PATH_LEN - 1,
+ .secret = true, .def = "",
+ .help = "As `read_token`, for `drain` and `reload`; this token also permits reading. Empty: only root and the user of "
+ "the process may do this, on a loopback address"},
 
 {"logging", "level", SCHEMA_ENUM, AT(logging, level), .words = level_words, .def = "info",
  .help = "How much is logged: faults (error, warn), events of daemons and jobs (info), connections (debug), "

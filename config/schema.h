@@ -39,6 +39,7 @@ struct schema_key {
 	bool zero;     /* 0 is accepted too although it is below min; of ADDRESS and SERVICE: an empty text */
 	const char *zero_word;    /* the word for 0 in the file, NULL for none */
 	const char *const *words; /* of WORD and ENUM, NULL at the end */
+	bool secret;              /* names a file whose content nobody may see */
 	const char *def;          /* the default as in a file; "": none, the key may be left out; NULL: required */
 	const char *help;         /* the meaning of the key, without a full stop at the end */
 };

@@ -2,6 +2,7 @@
 #include "config/check/check.h"
 
 #include "common/auth.h"
+#include "common/credential.h"
 #include "common/tls.h"
 
 #include <errno.h>
@@ -17,7 +18,7 @@ static bool check_can_look(struct check *c, const char *section, const char *key
 
 	if (!c->elsewhere || access(path, R_OK) == 0)
 		return true;
-	rs_fail(&e, RS_OK, "%s %s, not checked", path,
+	rs_fail(&e, RS_OK, "%s %s, not checked", rs_credential_name(path),
 		errno == EACCES ? "may not be read by this user" : "is not on this machine");
 	check_add(c, CHECK_NOTE, section, -1, key, &e);
 	return false;
@@ -49,7 +50,8 @@ int check_secrets_open(DIR **ret, const char *path, struct rs_err *e)
 
 	if (!dir)
 		return rs_fail_sys(e, RS_ECONFIG, errno,
-				   "server.secrets_dir: %s is not a directory that this reducer can read", path);
+				   "server.secrets_dir: %s is not a directory that this reducer can read",
+				   rs_credential_name(path));
 	*ret = dir;
 	return RS_OK;
 }
@@ -139,6 +141,22 @@ static void on_tls_problem(void *user, enum tls_file file, const struct rs_err *
 	check_add(user, CHECK_ERROR, "security", -1, keys[file], e);
 }
 
+/* The same for the files of TLS that a side needs: they are checked together. */
+static bool check_can_look_tls(struct check *c, enum rs_tls_side side)
+{
+	bool own = side == RS_TLS_REDUCER || c->cfg->security.tls == TLS_MUTUAL, can = true;
+	const struct {
+		const char *key, *file;
+	} files[] = {{"certificate", own ? c->cfg->security.certificate : ""},
+		     {"key", own ? c->cfg->security.key : ""},
+		     {"authority", c->cfg->security.authority}};
+
+	for (unsigned i = 0; i < sizeof files / sizeof files[0]; i++)
+		if (files[i].file[0] && !check_can_look(c, "security", files[i].key, files[i].file))
+			can = false;
+	return can;
+}
+
 void check_tls_named(struct check *c, enum rs_tls_side side)
 {
 	struct tls_files files = rs_config_tls_files(c->cfg);
@@ -157,7 +175,8 @@ void check_http_tls(struct check *c, const char *section, int mode)
 	if (mode == TLS_OFF)
 		return;
 	if (!tls_check_named(true, mode, &files, &e)) {
-		tls_check(true, mode, &files, on_tls_problem, c);
+		if (check_can_look_tls(c, RS_TLS_REDUCER))
+			tls_check(true, mode, &files, on_tls_problem, c);
 		return;
 	}
 	rs_fail(&e, RS_ECONFIG, "TLS needs security.certificate, security.key%s",
@@ -174,7 +193,7 @@ void check_tls(struct check *c, enum rs_tls_side side)
 	struct rs_err e;
 	SSL_CTX *ctx;
 
-	if (cfg->security.tls == TLS_OFF)
+	if (cfg->security.tls == TLS_OFF || !check_can_look_tls(c, side))
 		return;
 	tls_check(side == RS_TLS_REDUCER, cfg->security.tls, &files, on_tls_problem, c);
 	if (c->errors > errors)

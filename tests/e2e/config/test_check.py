@@ -9,6 +9,7 @@ to reductionctl. All of them must come to the same verdict, with the same senten
 Not under ThreadSanitizer: these programs end before they start a second thread, or after threads of gRPC.
 """
 
+import datetime
 import json
 import os
 import pathlib
@@ -178,17 +179,27 @@ class Server(Check):
                 self.assertIn(f"{file}: checked for server on this machine; ports were not bound", out)
             c.connect(0).close()
 
+    def test_certificates_of_another_machine(self):
+        """The examples name files that are where they will be used."""
+        for name, role in (("tls-reducer", "server"), ("tls-worker", "worker")):
+            file = harness.ROOT / "config" / "examples" / f"{name}.yaml"
+            status, out, err = run("reductionctl", "check", str(file))
+            self.assertEqual((status, err), (0, ""))
+            for key in ("certificate", "key", "authority"):
+                self.assertRegex(out, rf"security\.{key}: /etc/\S+ is not on this machine, not checked")
+            status, out, err = run("reductionctl", "check", "--role", role, str(file))  # on that machine
+            self.assertEqual(status, 1)
+            self.assertIn("cannot be opened: No such file", err)
+
     def test_certificates(self):
         """What is good today may have a flaw: a warning, and exit status 0."""
         soon = certs.Folder(self.dir / "soon", "reducer:r0.test,127.0.0.1")
-        subprocess.run(["openssl", "x509", "-in", soon.file("r0.test.pem"), "-signkey", soon.file("r0.test.key"),
-                        "-days", "9", "-out", soon.file("soon.pem")], check=True, capture_output=True)  # fmt: skip
-        os.chmod(soon.file("r0.test.key"), 0o600)
+        today = datetime.datetime.now(datetime.timezone.utc)
+        soon.valid("soon", *(f"{today + datetime.timedelta(days=days):%Y%m%d%H%M%SZ}" for days in (-300, 9)))
         for name, tls, reducers, expected in (
             ("good", self.tls.own("r0.test"), "127.0.0.1:7655", ()),
-            ("soon", {**soon.own("r0.test"), "certificate": soon.file("soon.pem")}, "127.0.0.1:7655",
-             (r"a.yaml:\d+:\d+: warning: security.certificate: the certificate in .* expires in [89] days, on 20\d\d-",
-              "peers with the authority .* would refuse the certificate in .*: ")),
+            ("soon", soon.own("soon"), "127.0.0.1:7655",
+             (r"warning: security.certificate: the certificate in .* expires in [89] days, on 20\d\d-",)),
             ("signed by another", {**self.tls.own("r0.test"), "authority": self.strange.file("ca.pem")},
              "127.0.0.1:7655", ("peers with the authority .*strange/ca.pem would refuse the certificate in ",)),
             ("of a client", self.tls.own("w"), "127.0.0.1:7655",
@@ -259,6 +270,29 @@ class Agent(Check):
             self.assertEqual((status, err), (0, ""))
             self.assertIn(f"{file}: checked for agent on this machine\n", out)
             c.run(2, OPENS)
+
+
+class Inline(Check):
+    def test_a_secret_in_place_of_its_path_is_not_shown(self):
+        """Neither by checks nor by a daemon's start, nor printed."""
+        secret = "5ebe2294ecd0e0f08eab7690d2a6ee69aabbccdd00112233"
+        pem = f'"-----BEGIN PRIVATE KEY-----\\n{secret}\\n-----END PRIVATE KEY-----"'
+        for section, key, text in (("security", "secret", secret), ("server", "secret", secret),
+                                   ("server", "secrets_dir", secret), ("security", "read_token", secret),
+                                   ("security", "admin_token", secret), ("security", "key", secret),
+                                   ("security", "key", pem), ("security", "secret", f"[{secret}]"),
+                                   ("security", "password", secret)):  # fmt: skip
+            with self.subTest(section=section, key=key):
+                tls = '\n  tls: "on"\n  certificate: DIR/file' if key == "key" else ""
+                server = "server: {grpc: '127.0.0.1:0'}\n" if section == "security" else ""
+                file = self.write(self.fill(f"{server}{section}:\n  {key}: {text}{tls}\n"))
+                said = [run("reductionctl", "check", "--role", role, file) for role in ("server", "worker", "agent")]
+                said += [run("reduction-server", "--check", "--config", file), run("reductionctl", "print", file)]
+                if (section, key) != ("security", "secret"):  # which a reducer does not read
+                    self.assertNotEqual(said[0][0], 0)
+                    said.append(run("reduction-server", "--listen", "127.0.0.1:0", "--config", file))
+                for status, out, err in said:
+                    self.assertNotIn(secret[:12], out + err)
 
 
 class Worker(Check):

@@ -34,6 +34,31 @@ START_TEST(a_secret_that_was_not_passed)
 }
 END_TEST
 
+static const struct {
+	const char *file;
+	bool shown;
+} names[] = {
+    {"/etc/reduction/job", true},
+    {"/tmp", true},
+    {"/none/job.secret", true},
+    {"job.secret", true},
+    {"./job", true},
+    {"", true},
+    {"5ebe2294ecd0e0f08eab7690d2a6ee69aabbccdd00112233", false}, /* openssl rand -hex */
+    {"/Vt0Zx9b3Ah1W/0kqYwLrQm2n7s8dFg5hJk4lPoIuY=", false},      /* -base64 */
+    {"Vt0Zx9b3Ah1W/0kqYwLrQm2n7s8dFg5hJk4lPoIuYtA", false},
+    {"-----BEGIN PRIVATE KEY-----", false},
+    {"hunter2.is my password", false},
+    {"eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9.eyJzdWIiOiIxMjM0NTY3ODkwIiwibmFtZSI6IkpvaG4gRG9lIn0.dozjgNryP4J3jVmNHl0w",
+     false},
+};
+
+START_TEST(only_paths_are_shown)
+{
+	ck_assert_int_eq(strcmp(rs_credential_name(names[_i].file), names[_i].file) == 0, names[_i].shown);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("credential");
@@ -42,6 +67,7 @@ int main(void)
 	int failed;
 
 	tcase_add_test(t, only_credentials_get_the_hint);
+	tcase_add_loop_test(t, only_paths_are_shown, 0, sizeof names / sizeof names[0]);
 	tcase_add_test(t, a_secret_that_was_not_passed);
 	suite_add_tcase(suite, t);
 	runner = srunner_create(suite);
