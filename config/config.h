@@ -96,6 +96,7 @@ struct rs_config {
 		uint32_t
 		    resolve_ms;     /* until a name that does not exist is an error; 0 ("auto"): rs_config_resolve_ms */
 		uint32_t detect_ms; /* silence after which a peer counts as lost */
+		uint32_t stopped_ms;   /* the same for a rank whose machine acknowledges */
 		uint32_t handshake_ms; /* from accept to a complete HELLO */
 		uint32_t op_ms;        /* an operation fails after this; 0 = never */
 		uint32_t drain_ms;     /* SIGTERM: how long jobs may finish */

@@ -225,6 +225,9 @@ const struct schema_key schema_keys[] = {
  "where a name exists only while its pod does, `connect`"},
 {"timeouts", "detect", SCHEMA_DURATION, AT(timeouts, detect_ms), .min = 400, .max = MINUTES(60), .def = "10s",
  .help = "All: silence after which a peer counts as lost, and its job fails"},
+{"timeouts", "stopped", SCHEMA_DURATION, AT(timeouts, stopped_ms), .min = 400, .max = MINUTES(1440), .def = "10min",
+ .help = "All: a rank whose process is silent while its machine acknowledges (a debugger, SIGSTOP, no processor) is "
+ "late, and lost only after this time. With gRPC or behind a proxy `detect` decides"},
 {"timeouts", "handshake", SCHEMA_DURATION, AT(timeouts, handshake_ms), .min = 100, .max = MINUTES(10), .def = "5s",
  .help = "Reducers and agents: time in which a new connection must identify itself; otherwise it is closed"},
 {"timeouts", "op", SCHEMA_DURATION, AT(timeouts, op_ms), .min = 100, .max = MINUTES(1440), .zero = true, .def = "0",

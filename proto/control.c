@@ -32,6 +32,7 @@ uint32_t control_pack_hello(uint8_t *out, const struct control_hello *h)
 	m.label = (char *)h->label;
 	m.run = (char *)h->run;
 	m.evidence = (char *)h->evidence;
+	m.source = (char *)h->source;
 	m.reducer = (char *)h->reducer;
 	m.incarnation = h->incarnation;
 	m.software = (char *)SOFTWARE;
@@ -282,6 +283,8 @@ int control_unpack_hello(const uint8_t *in, uint32_t len, struct control_hello *
 		rc = take_word(h.run, sizeof h.run, m->run, "run", e);
 	if (!rc)
 		rc = take_word(h.evidence, sizeof h.evidence, m->evidence, "evidence", e);
+	if (!rc)
+		rc = take_word(h.source, sizeof h.source, m->source, "source", e);
 	if (!rc)
 		rc = take_word(h.reducer, sizeof h.reducer, m->reducer, "reducer id", e);
 

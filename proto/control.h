@@ -16,6 +16,7 @@ enum {
 	CONTROL_LABEL = 128,        /* bytes of a worker's label, terminator included */
 	CONTROL_RUN = 128,          /* bytes of a run, terminator included */
 	CONTROL_EVIDENCE = 256,     /* bytes of evidence, terminator included */
+	CONTROL_SOURCE = 64,        /* bytes of an address with its port, terminator included */
 	CONTROL_MISSING = 16,       /* most missing ranks that WAITING names */
 	CONTROL_MESSAGE = 508,      /* bytes of a sentence, as in struct rs_err */
 	CONTROL_REDUCERS = 256,     /* most reducers of a view */
@@ -46,6 +47,7 @@ struct control_hello {
 	char label[CONTROL_LABEL];
 	char run[CONTROL_RUN]; /* "": unknown */
 	char evidence[CONTROL_EVIDENCE];
+	char source[CONTROL_SOURCE]; /* "": unknown */
 	char reducer[CONTROL_JOB];
 	uint64_t incarnation;
 	uint32_t detect_ms;

@@ -67,6 +67,7 @@ static struct session *session_new(struct stripe *st, const struct session_param
 	s->rank = sp->rank;
 	s->peer_detect_ms = sp->peer_detect_ms;
 	memcpy(s->label, sp->label, sizeof s->label);
+	s->direct = sp->direct;
 	s->probe = sp->probe ? SESSION_PROBE_WAITS : SESSION_PROBE_NONE;
 	s->sum = XXH3_createState();
 	if (s->results && s->sum)
@@ -95,7 +96,7 @@ int lane_attach(struct lane *l, struct session **ret, const struct stripe_params
 		return rs_oom(e, 0, "a session");
 	}
 	s->user = user;
-	s->last_rx_ms = s->last_tx_ms = now_ms;
+	s->last_rx_ms = s->last_tx_ms = s->last_ack_ms = now_ms;
 	s->view_due = st->view_number > 0;
 	rs_assert(!st->sessions[s->rank] && st->attached < st->p.world_size);
 	st->sessions[s->rank] = s;
@@ -186,11 +187,12 @@ static void session_silent(struct session *s)
 	struct stripe *st = s->stripe;
 	uint8_t payload[FRAME_CONTROL_MAX];
 	bool narrow = session_sends_only_small(s);
+	uint64_t silent_ms = s->stopped ? st->owner->now_ms - s->last_rx_ms : st->owner->opt.detect_ms;
 	struct rs_err why;
 	char name[160];
 
 	rs_fail(&why, stripe_loss_code(st), "%s was lost: nothing was heard from it for %.1f s%s",
-		stripe_rank_name(st, s->rank, name, sizeof name), (double)st->owner->opt.detect_ms / 1000,
+		stripe_rank_name(st, s->rank, name, sizeof name), (double)silent_ms / 1000,
 		narrow ? "; only small messages have come from it: if it runs, check the MTU and "
 			 "the filters of the path"
 		       : "");
@@ -206,6 +208,49 @@ static void session_silent(struct session *s)
 	session_drain(s);
 }
 
+bool session_quiet(const struct session *s)
+{
+	const struct lane *l = s->stripe->owner;
+
+	return s->direct && s->last_rx_ms + l->opt.detect_ms / 2 < l->ticked_ms;
+}
+
+void session_acknowledged(struct session *s, uint64_t at_ms)
+{
+	if (at_ms > s->last_ack_ms)
+		s->last_ack_ms = at_ms;
+}
+
+/* Returns whether a silent rank is only late: its machine acknowledges, so its process is
+ * stopped (a debugger, SIGSTOP, a frozen container) or gets no processor. Reported once.
+ * It does not keep its place from another process that wants it (lane_ask). */
+static bool session_is_stopped(struct session *s, uint64_t now_ms)
+{
+	const struct lane_options *opt = &s->stripe->owner->opt;
+	struct lane_event ev = {.type = LANE_STOPPED,
+				.job = s->stripe->p.job,
+				.rank = s->rank,
+				.lane = s->stripe->p.lane,
+				.waited_ms = (uint32_t)(now_ms - s->last_rx_ms)};
+
+	if (!s->direct || s->question || s->asked || now_ms - s->last_ack_ms > opt->detect_ms ||
+	    now_ms - s->last_rx_ms > opt->stopped_ms)
+		return false;
+	if (!s->stopped)
+		opt->event(opt->ctx, &ev);
+	s->stopped = true;
+	return true;
+}
+
+/* Returns the time without other traffic after which PING is due. A PING to a quiet
+ * worker also asks its kernel for an acknowledgement. */
+static uint32_t session_ping_ms(const struct session *s)
+{
+	uint32_t own_ms = s->stripe->owner->opt.detect_ms;
+
+	return (session_quiet(s) && own_ms < s->peer_detect_ms ? own_ms : s->peer_detect_ms) / 4;
+}
+
 static void session_tick(struct session *s, uint64_t now_ms)
 {
 	struct lane *l = s->stripe->owner;
@@ -218,11 +263,11 @@ static void session_tick(struct session *s, uint64_t now_ms)
 			session_lost(s, "it did not close");
 		return;
 	}
-	if (now_ms - s->last_rx_ms > l->opt.detect_ms) {
+	if (now_ms - s->last_rx_ms > l->opt.detect_ms && !session_is_stopped(s, now_ms)) {
 		session_silent(s);
 		return;
 	}
-	if (now_ms - s->last_tx_ms >= s->peer_detect_ms / 4 && !s->results_n && session_controls_sent(s))
+	if (now_ms - s->last_tx_ms >= session_ping_ms(s) && !s->results_n && session_controls_sent(s))
 		session_queue_frame(s, FRAME_PING, NULL, 0);
 }
 
@@ -246,7 +291,7 @@ void lane_tick(struct lane *l, uint64_t now_ms)
 			if (!s)
 				continue;
 			if (slept)
-				s->last_rx_ms = now_ms;
+				s->last_rx_ms = s->last_ack_ms = now_ms;
 			if (second && s->probe == SESSION_PROBE_DONE && !st->running && !s->draining)
 				session_report_proven(s);
 			session_tick(s, now_ms);

@@ -109,6 +109,12 @@ void session_worked(struct session *s, uint64_t ns);
 /* Reports what the driver knows of the network: the smoothed round trip (0: not known),
  * and how many segments were sent again since the connection exists. */
 void session_network(struct session *s, uint32_t rtt_us, uint64_t retransmits);
+/* Returns whether nothing was heard for a while from a worker whose acknowledgements
+ * count. The driver then reports them before each tick. */
+bool session_quiet(const struct session *s);
+/* Reports that the kernel at the other end still acknowledged at this time, which may be
+ * in the past. */
+void session_acknowledged(struct session *s, uint64_t at_ms);
 /* Says what to send next, in at most max iovecs; 0: nothing. They are valid until
  * session_sent or lane_abort. */
 unsigned session_send_target(struct session *s, struct iovec *iov, unsigned max);

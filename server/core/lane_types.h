@@ -57,12 +57,14 @@ struct session_params {
 	uint32_t peer_detect_ms; /* the core sends PING after a quarter of this time without other traffic */
 	char label[128];         /* the name that the worker gave itself, for messages */
 	bool probe;              /* the worker sends PROBE; LANE_PROVEN follows */
+	bool direct;             /* what acknowledges is the kernel of the worker's machine; no proxy is between */
 };
 
 enum lane_event_type {
 	LANE_CLOSED,    /* a session is freed and its connection may be closed */
 	LANE_FAILED,    /* the job cannot go on; the stripe has ended */
 	LANE_LOST,      /* a rank of a running job was lost; LANE_FAILED follows */
+	LANE_STOPPED,   /* a rank sends nothing, but its machine acknowledges */
 	LANE_LATE,      /* ranks have delayed the others for a second; once for each chunk */
 	LANE_ANSWERED,  /* a rank has answered lane_ask() */
 	LANE_NONFINITE, /* a rank has sent NaN, or infinity, for the first time */
@@ -73,22 +75,23 @@ enum lane_event_type {
 struct lane_event {
 	enum lane_event_type type;
 	uint64_t job;
-	unsigned rank, lane; /* CLOSED, LOST, ANSWERED, NONFINITE, PROVEN: the rank; LATE: the first late rank */
-	bool clean;          /* CLOSED: the rank sent GOODBYE */
+	unsigned rank, lane;                      /* all but FAILED: the rank; LATE: the first late rank */
+	bool clean;                               /* CLOSED: the rank sent GOODBYE */
 	uint64_t bytes_in, bytes_out, operations; /* CLOSED: of the session; those that its stripe has summed so far */
 	struct rs_err why;                        /* FAILED, LOST; NONFINITE: what was found */
 	struct rs_cause cause;                    /* FAILED: the same as data */
 	uint64_t question;                        /* ANSWERED */
 	uint64_t seq;                             /* LATE, NONFINITE: the operation */
 	bool nan;                                 /* NONFINITE: it was NaN */
-	uint32_t waited_ms;                       /* LATE */
+	uint32_t waited_ms;                       /* LATE, STOPPED: the silence */
 	unsigned late;                            /* LATE: number of late ranks */
 };
 
 /* The properties and callbacks of a lane. */
 struct lane_options {
 	const struct rs_kernels *kernels;
-	uint32_t detect_ms; /* a worker is lost after this time without a byte from it */
+	uint32_t detect_ms;  /* a worker is lost after this time without a byte or an acknowledgement from it */
+	uint32_t stopped_ms; /* and after this time without a byte, whatever is acknowledged */
 	/* Receives events. The lane's functions call it, and it must not call them. */
 	void (*event)(void *ctx, const struct lane_event *ev);
 	void *ctx;

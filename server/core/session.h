@@ -77,12 +77,15 @@ struct session {
 	unsigned rank;
 	uint32_t peer_detect_ms;
 	uint64_t last_rx_ms, last_tx_ms, linger_until_ms;
-	uint64_t done;     /* acknowledgement: the worker has the results of all operations below this number */
-	bool departed;     /* GOODBYE or ABORT came */
-	bool draining;     /* received bytes are discarded; the session closes after its last bytes are sent */
-	bool lost;         /* the connection is broken or closed */
-	bool paused;       /* VIEW came and RESUME is not sent: no chunk may come or go */
-	bool waits_stable; /* the worker wants a PING when all ranks have what it has */
+	uint64_t last_ack_ms; /* `direct`: when the kernel of the worker's machine is known to have acknowledged */
+	bool direct;          /* as in session_params */
+	bool stopped;         /* LANE_STOPPED was reported, and nothing was heard since */
+	uint64_t done;        /* acknowledgement: the worker has the results of all operations below this number */
+	bool departed;        /* GOODBYE or ABORT came */
+	bool draining;        /* received bytes are discarded; the session closes after its last bytes are sent */
+	bool lost;            /* the connection is broken or closed */
+	bool paused;          /* VIEW came and RESUME is not sent: no chunk may come or go */
+	bool waits_stable;    /* the worker wants a PING when all ranks have what it has */
 	bool view_due, resume_due, ping_due, query_due; /* frames to queue when no control frame is queued */
 	uint64_t question;                              /* of lane_ask(), to be sent with a PING; 0: none */
 	uint64_t asked;                                 /* the last one that was sent, until it is answered; 0: none */

@@ -564,6 +564,7 @@ void session_received(struct session *s, size_t n, uint64_t now_ms)
 		s->stripe->trace.to->mark = s->stripe->trace.to->n;
 	s->worked_n = 0;
 	s->last_rx_ms = now_ms;
+	s->stopped = false;
 	s->count.bytes_in += n;
 	if (s->draining)
 		return;

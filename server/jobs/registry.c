@@ -303,7 +303,9 @@ void registry_lane_event(struct registry *r, const struct lane_event *ev)
 		registry_count_lost(r, &j->members[ev->rank]);
 	registry_emit(r, j,
 		      (struct registry_action){
-			  .type = ev->type == LANE_LOST ? REGISTRY_LOST : REGISTRY_LATE,
+			  .type = ev->type == LANE_LOST      ? REGISTRY_LOST
+				  : ev->type == LANE_STOPPED ? REGISTRY_STOPPED
+							     : REGISTRY_LATE,
 			  .why = ev->why,
 			  .rank = ev->rank,
 			  .label = j->members[ev->rank].label,

@@ -62,6 +62,7 @@ enum registry_action_type {
 	REGISTRY_LOST,      /* `rank` of a running job was lost, for the reason `why`; another action ends the job */
 	REGISTRY_ASK,       /* lane_ask for `rank` and `lane` on this thread */
 	REGISTRY_NONFINITE, /* `rank` has sent NaN, or infinity, for the first time: `why` */
+	REGISTRY_STOPPED,   /* `rank` sends nothing, but its machine acknowledges */
 	REGISTRY_LATE,      /* `late` ranks, the first of which is `rank`, delay the others */
 };
 
@@ -75,14 +76,14 @@ struct registry_action {
 	struct registry_record record; /* CLOSED; strings are valid for the call */
 	struct rs_err why;             /* ABORT, LOST, NONFINITE */
 	struct rs_cause cause;         /* ABORT: the same as data */
-	unsigned rank;                 /* LOST, LATE, ASK, NONFINITE */
+	unsigned rank;                 /* LOST, STOPPED, LATE, ASK, NONFINITE */
 	unsigned lane;                 /* ASK: of the job */
 	unsigned thread;               /* ASK: number of the reducer's lane */
 	uint64_t question;             /* ASK: its number */
 	const char *label;             /* of it; valid for the call */
 	unsigned late;                 /* LATE: number of late ranks */
 	uint64_t seq;                  /* LATE: the operation */
-	uint32_t waited_ms;            /* LATE */
+	uint32_t waited_ms;            /* LATE, STOPPED: the silence */
 };
 
 /* The properties and callbacks of a registry. */
@@ -123,7 +124,7 @@ void registry_count(struct registry *r, const struct lane_event *closed);
 void registry_session_closed(struct registry *r, uint64_t job, unsigned rank, unsigned lane, bool clean);
 /* Ends a job that a lane has ended. */
 void registry_failed(struct registry *r, uint64_t job, const struct rs_err *why, const struct rs_cause *cause);
-/* Processes LANE_LOST, LANE_LATE, LANE_ANSWERED, LANE_NONFINITE and LANE_PROVEN. */
+/* Processes all events of lanes but LANE_CLOSED and LANE_FAILED. */
 void registry_lane_event(struct registry *r, const struct lane_event *ev);
 
 /* Sets the time, before other calls. Only the status depends on it. */

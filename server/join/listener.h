@@ -25,5 +25,8 @@ int listener_check(const char *address, bool not_loopback_ok, struct rs_err *e);
 void listener_name(int fd, char *buf, size_t size);
 /* Writes the numeric address of the other end of a connection, as listener_name. */
 void listener_peer(int fd, char *buf, size_t size);
+/* Returns whether the other end of a connection has the address that the peer gives for
+ * it. If not, a proxy or NAT is between. */
+bool listener_is_direct(int fd, const char *source);
 
 #endif

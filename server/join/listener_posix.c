@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/join/listener.h"
 
+#include "common/address.h"
 #include "config/check/check.h"
 
 #include <errno.h>
@@ -105,4 +106,14 @@ void listener_peer(int fd, char *buf, size_t size)
 	int rc = getpeername(fd, (struct sockaddr *)&sa, &len);
 
 	address_text(rc, &sa, len, buf, size);
+}
+
+bool listener_is_direct(int fd, const char *source)
+{
+	struct sockaddr_storage sa = {0};
+	socklen_t len = sizeof sa;
+	struct rs_endpoint seen, named;
+
+	return rs_endpoint_of_text(&named, source) && !getpeername(fd, (struct sockaddr *)&sa, &len) &&
+	       rs_endpoint_of_sockaddr(&seen, (const struct sockaddr *)&sa) && memcmp(&seen, &named, sizeof seen) == 0;
 }

@@ -104,6 +104,15 @@ void lane_conns_sample(struct lane_conns *all)
 		c->sampled = false;
 }
 
+void lane_conns_look(struct lane_conns *all)
+{
+	struct lane_conn *c;
+
+	LIST_FOREACH(c, &all->list, link)
+	if (c->session && c->ops->look && session_quiet(c->session))
+		c->ops->look(c);
+}
+
 bool lane_conns_flush(struct lane_conns *all)
 {
 	return lane_conn_serve(all, FLUSHES_PER_WAKE);

@@ -21,6 +21,8 @@ struct lane_conn_ops {
 	void (*flush)(struct lane_conn *c);
 	/* Calls session_network. NULL: the transport does not know it. */
 	void (*sample)(struct lane_conn *c);
+	/* Calls session_acknowledged. NULL: acknowledgements prove nothing. */
+	void (*look)(struct lane_conn *c);
 	/* Closes, now or later, and frees the connection, whose session is freed. */
 	void (*close)(struct lane_conn *c);
 };
@@ -58,6 +60,8 @@ void lane_conn_sent(struct lane_conn *c, size_t n);
 /* Reads what the kernel knows of a few connections, for reports; in each tick of other
  * ones. */
 void lane_conns_sample(struct lane_conns *all);
+/* Reads whether the machines of quiet workers acknowledge, before each tick. */
+void lane_conns_look(struct lane_conns *all);
 
 /* Adds a connection, before its session is attached. */
 void lane_conns_add(struct lane_conns *all, struct lane_conn *c);

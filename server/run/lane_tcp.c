@@ -10,9 +10,11 @@
 #include "common/loop_uv.h"
 
 #include <errno.h>
+#include <linux/sockios.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <stdlib.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 
 enum {
@@ -131,6 +133,25 @@ static void tcp_sample(struct lane_conn *conn)
 		session_network(conn->session, info.tcpi_rtt, info.tcpi_total_retrans);
 }
 
+/* A kernel whose process is stopped acknowledges until its receive buffer is full. From
+ * then on this kernel probes the closed window, less and less often, and an answered
+ * probe leaves tcpi_probes at 0. */
+static void tcp_look(struct lane_conn *conn)
+{
+	struct tcp *c = (struct tcp *)conn;
+	uint64_t now_ms = uv_now(conn->all->loop);
+	struct tcp_info info;
+	socklen_t len = sizeof info;
+	int unsent = 0;
+
+	if (getsockopt(c->tcp.fd, IPPROTO_TCP, TCP_INFO, &info, &len) || ioctl(c->tcp.fd, SIOCOUTQ, &unsent))
+		return;
+	if (unsent > 0 && !info.tcpi_unacked && !info.tcpi_probes)
+		session_acknowledged(conn->session, now_ms);
+	else if (info.tcpi_last_ack_recv <= now_ms)
+		session_acknowledged(conn->session, now_ms - info.tcpi_last_ack_recv);
+}
+
 static void tcp_on_poll(uv_poll_t *poll, int status, int events)
 {
 	struct tcp *c = poll->data;
@@ -162,9 +183,10 @@ static void tcp_close(struct lane_conn *conn)
 	uv_close((uv_handle_t *)&c->poll, tcp_on_closed);
 }
 
-struct lane_conn *lane_tcp_new(struct lane_conns *all, struct tcp_conn *tcp, uint32_t detect_ms)
+struct lane_conn *lane_tcp_new(struct lane_conns *all, struct tcp_conn *tcp, uint32_t silence_ms)
 {
-	static const struct lane_conn_ops ops = {.flush = tcp_flush, .sample = tcp_sample, .close = tcp_close};
+	static const struct lane_conn_ops ops = {
+	    .flush = tcp_flush, .sample = tcp_sample, .look = tcp_look, .close = tcp_close};
 	struct tcp *c = calloc(1, sizeof *c);
 
 	if (!c || rs_poll_init(all->loop, &c->poll, tcp->fd, NULL)) {
@@ -175,7 +197,7 @@ struct lane_conn *lane_tcp_new(struct lane_conns *all, struct tcp_conn *tcp, uin
 	c->conn = (struct lane_conn){.all = all, .ops = &ops};
 	c->poll.data = c;
 	tcp_conn_move(&c->tcp, tcp);
-	tcp_conn_tune(c->tcp.fd, detect_ms);
+	tcp_conn_tune(c->tcp.fd, silence_ms);
 	return &c->conn;
 }
 

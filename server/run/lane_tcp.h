@@ -7,9 +7,9 @@
 #include "server/run/lane_conn.h"
 
 /* Creates a connection and moves *tcp into it. The connection breaks if the peer takes no
- * byte for detect_ms. NULL: no memory, or the socket cannot be watched; *tcp is closed
+ * byte for silence_ms. NULL: no memory, or the socket cannot be watched; *tcp is closed
  * then. */
-struct lane_conn *lane_tcp_new(struct lane_conns *all, struct tcp_conn *tcp, uint32_t detect_ms);
+struct lane_conn *lane_tcp_new(struct lane_conns *all, struct tcp_conn *tcp, uint32_t silence_ms);
 /* Starts to read, after the session was attached. */
 void lane_tcp_start(struct lane_conn *c);
 

@@ -36,7 +36,7 @@ struct lane_thread {
 	struct lane *core;
 	struct lane_conns conns;
 	unsigned index;
-	uint32_t detect_ms;
+	uint32_t detect_ms, stopped_ms;
 	bool paranoid;
 	const struct rs_log *log;
 	struct lane_report *report; /* complete; the server's thread takes it after the call that says so */
@@ -120,6 +120,7 @@ static void thread_on_tick(uv_timer_t *timer)
 	struct lane_thread *t = timer->data;
 
 	atomic_fetch_add_explicit(&t->ticks, 1, memory_order_relaxed);
+	lane_conns_look(&t->conns);
 	lane_tick(t->core, uv_now(&t->loop));
 	lane_conns_sample(&t->conns);
 	lane_load_tick(&t->load, uv_hrtime());
@@ -190,7 +191,8 @@ static struct lane_conn *thread_new_stream(struct lane_thread *t, const struct l
 static void thread_attach(struct lane_thread *t, struct lane_command *l)
 {
 	uint8_t payload[FRAME_CONTROL_MAX], frame[FRAME_HEADER + FRAME_CONTROL_MAX];
-	struct lane_conn *c = l->rpc ? thread_new_stream(t, l) : lane_tcp_new(&t->conns, &l->tcp, t->detect_ms);
+	uint32_t silence_ms = l->admit.session.direct ? t->stopped_ms : t->detect_ms;
+	struct lane_conn *c = l->rpc ? thread_new_stream(t, l) : lane_tcp_new(&t->conns, &l->tcp, silence_ms);
 	struct rs_err e;
 	int rc;
 
@@ -331,16 +333,22 @@ static int thread_start(struct lane_thread *t, struct rs_err *e)
 }
 
 int lane_thread_start(struct lane_thread **ret, unsigned index, const struct rs_kernels *kernels, uint32_t detect_ms,
-		      bool paranoid, const struct rs_log *log, struct mailbox *out, struct rs_err *e)
+		      uint32_t stopped_ms, bool paranoid, const struct rs_log *log, struct mailbox *out,
+		      struct rs_err *e)
 {
 	struct lane_thread *t = calloc(1, sizeof *t);
-	struct lane_options opt = {.kernels = kernels, .detect_ms = detect_ms, .event = thread_on_core_event, .ctx = t};
+	struct lane_options opt = {.kernels = kernels,
+				   .detect_ms = detect_ms,
+				   .stopped_ms = stopped_ms,
+				   .event = thread_on_core_event,
+				   .ctx = t};
 	int rc;
 
 	if (!t)
 		return rs_oom(e, 0, "a lane");
 	t->index = index;
 	t->detect_ms = detect_ms;
+	t->stopped_ms = stopped_ms > detect_ms ? stopped_ms : detect_ms;
 	t->paranoid = paranoid;
 	t->log = log;
 	t->out = out;

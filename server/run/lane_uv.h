@@ -19,7 +19,8 @@ enum { LANE_CONNECTION_BYTES = 2304 };
 /* Starts the thread; events go to `out`, which must outlive lane_thread_stop. Errors:
  * RS_ENOMEM, RS_EIO. */
 int lane_thread_start(struct lane_thread **ret, unsigned index, const struct rs_kernels *kernels, uint32_t detect_ms,
-		      bool paranoid, const struct rs_log *log, struct mailbox *out, struct rs_err *e);
+		      uint32_t stopped_ms, bool paranoid, const struct rs_log *log, struct mailbox *out,
+		      struct rs_err *e);
 
 /* One thread calls the following functions. They take effect in the order of its
  * calls. */

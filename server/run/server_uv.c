@@ -101,6 +101,16 @@ static void server_log_nonfinite(struct server *s, const struct registry_action 
 		       rs_kv_s("found", a->why.msg));
 }
 
+static void server_log_stopped(struct server *s, const struct registry_action *a)
+{
+	if (server_may_log(s, LIMITED_LATE))
+		rs_log(s->log, RS_LOG_WARN, "rank-stopped", rs_kv_s("job", a->job.name),
+		       rs_kv_u("generation", a->job.generation), rs_kv_u("rank", a->rank), rs_kv_s("label", a->label),
+		       rs_kv_u("silent_ms", a->waited_ms),
+		       rs_kv_s("reason", "its machine acknowledges, but its process sends nothing: it is stopped or "
+					 "gets no processor"));
+}
+
 static void server_on_action(void *ctx, const struct registry_action *a)
 {
 	struct server *s = ctx;
@@ -129,6 +139,9 @@ static void server_on_action(void *ctx, const struct registry_action *a)
 			rs_log(s->log, RS_LOG_WARN, "rank-lost", rs_kv_s("job", a->job.name),
 			       rs_kv_u("generation", a->job.generation), rs_kv_u("rank", a->rank),
 			       rs_kv_s("label", a->label), rs_kv_s("reason", a->why.msg));
+		return;
+	case REGISTRY_STOPPED:
+		server_log_stopped(s, a);
 		return;
 	case REGISTRY_LATE:
 		server_log_late(s, a);
@@ -187,6 +200,7 @@ static int server_on_admit(void *ctx, struct tcp_conn *tcp, const struct handsha
 	rc = server_admit(s, who, peer, tcp->ssl ? "tcp+tls" : "tcp", &admit, refused);
 	if (rc)
 		return rc;
+	admit.session.direct = listener_is_direct(tcp->fd, who->hello.source);
 	rc = lane_thread_attach(s->lanes[admit.thread], tcp, &admit, &who->welcome, &e);
 	if (rc)
 		return server_unadmit(s, &admit, &e, refused);
@@ -312,7 +326,7 @@ static int server_start_lanes(struct server *s, const struct rs_kernels *kernels
 		return rs_oom(e, s->cfg->server.lanes * sizeof(*s->lanes), "lanes");
 	for (; s->lanes_n < s->cfg->server.lanes; s->lanes_n++) {
 		int rc = lane_thread_start(&s->lanes[s->lanes_n], s->lanes_n, kernels, s->cfg->timeouts.detect_ms,
-					   s->cfg->paranoid, s->log, &s->in, e);
+					   s->cfg->timeouts.stopped_ms, s->cfg->paranoid, s->log, &s->in, e);
 
 		if (rc)
 			return rc;

@@ -278,7 +278,8 @@ class Rounds:
             o = self.options
             detect = f"{int(1000 * o.detect * harness.SCALE)}ms"
             config = {"job": {"deterministic": True}, "sharding": {"chunk_bytes": "4KiB"},
-                      "timeouts": {"detect": detect, "connect": "60s"}, "logging": {"level": "debug"}}
+                      "timeouts": {"detect": detect, "stopped": detect, "connect": "60s"},
+                      "logging": {"level": "debug"}}
             folder = self._stack.enter_context(tempfile.TemporaryDirectory(prefix="reduction-fault-"))
             world = World(plan.REDUCERS, plan.NODES, folder, config, links=not o.no_links)
             self.world = self._stack.enter_context(world)

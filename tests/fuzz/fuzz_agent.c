@@ -27,6 +27,7 @@ enum {
 struct process {
 	struct local_client *client; /* NULL: closed */
 	bool dropped;
+	bool stopped; /* its process exists */
 	bool welcome;
 	uint64_t seq;  /* of its next operation */
 	uint64_t said; /* 1 + the highest one that it has submitted */
@@ -213,9 +214,18 @@ static void port_post(void *ctx, struct local_event *n)
 	w->events_end = &n->next;
 }
 
+static bool port_runs(void *ctx, struct local_client *c)
+{
+	const struct process *p = local_client_user(c);
+
+	(void)ctx;
+	return p->stopped;
+}
+
 static const struct local_ports ports = {
     .send = port_send,
     .drop = port_drop,
+    .runs = port_runs,
     .shm_make = port_shm_make,
     .shm_free = port_shm_free,
     .stage_new = port_stage_new,
@@ -415,6 +425,7 @@ static void connect_one(struct world *w, struct process *p)
 
 	if (!p->client && local_client_new(&p->client, w->hub, 100, p, w->now_ms, &e))
 		p->client = NULL;
+	p->stopped = (p - w->p) & 1;
 }
 
 static void say_hello(struct world *w, struct process *p, uint8_t job, unsigned local_rank, unsigned local,

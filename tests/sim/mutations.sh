@@ -229,6 +229,12 @@ evidence is not compared
 a reducer comes back over a path that loses large messages
 	server/jobs/registry.c
 	s/return h->rejoin && \(h->features/return 0 && (h->features/
+a stopped rank counts as lost
+	server/core/lane.c
+	s/if \(!s->direct \|\| /if (1 || /
+a machine that is gone counts as stopped
+	server/core/lane.c
+	s/now_ms - s->last_ack_ms > opt->detect_ms \|\| //
 a worker without a secret is admitted
 	server/join/handshake.c
 	s/if \(!p->secret\)/if (!p->secret || !hello->has_nonce)/

@@ -59,6 +59,7 @@ enum event_type {
 	EV_ARRIVE,         /* a: connection, b: bytes << 1 | side */
 	EV_FIN,            /* a: connection, b: side */
 	EV_RESET,          /* a: connection, b: side */
+	EV_TIMED_OUT,      /* a: connection, b: side, whose kernel has got no acknowledgement */
 	EV_READ,           /* a: connection, b: side, which reads (again) */
 	EV_WRITE,          /* a: connection, b: side, which has room again */
 	EV_REDUCER_OFF,    /* a: reducer, b: life << 8; it is drained */
@@ -141,7 +142,9 @@ struct conn {
 	struct end end[2];
 	bool dark[2];  /* bytes to that side are lost silently */
 	bool stuck[2]; /* the same from a message on that was too large for the path */
-	bool up;       /* the worker knows that it is connected */
+	bool unheard;  /* EV_TIMED_OUT is scheduled for the worker */
+	bool timed_out;
+	bool up; /* the worker knows that it is connected */
 	uint32_t delay_us, jitter_us, piece;
 	uint64_t corrupt_at; /* number of the byte of to[corrupt_side] to damage, from 1; 0: none */
 	enum side corrupt_side;
@@ -174,6 +177,9 @@ void net_cut(struct conn *c);
 void net_look_again(struct conn *c, enum side side);
 /* Processes EV_ARRIVE, EV_FIN, EV_RESET, EV_READ and EV_WRITE. */
 void net_event(struct conn *c, const struct sim_event *ev);
+/* Returns whether the kernel of the worker's machine acknowledges what the reducer
+ * sends. */
+bool net_acknowledges(const struct conn *c);
 void net_free_all(struct sim *s);
 
 /* ---- plans: sim_plan.c ---- */
@@ -200,7 +206,7 @@ enum fault_kind {
 	FAULT_PAUSE,            /* a rank's process is stopped for a short time, without effect on others */
 	FAULT_KILL,             /* a rank's process ends, its kernel closes */
 	FAULT_POWEROFF,         /* a rank's machine fails silently */
-	FAULT_STALL,            /* a rank's process is stopped for longer than the detection time */
+	FAULT_STALL,            /* a rank's process is stopped for longer than the detection time, or stopped_ms */
 	FAULT_CUT,              /* one connection is reset */
 	FAULT_PARTITION,        /* one connection goes dark, in one direction or both */
 	FAULT_NARROW,           /* a path between a rank and a reducer drops large messages, in one direction or both */
@@ -322,6 +328,7 @@ struct rank {
 	unsigned todo, submitted, done;
 	unsigned pending_most; /* most operations in flight */
 	uint64_t armed_ms, stopped_until_us;
+	bool stalled; /* FAULT_STALL struck it */
 	bool step_due, sent_goodbye, running_seen, ended_seen;
 	bool hangs;  /* stays after its last operation */
 	bool failed; /* the exchange ended with an error */
@@ -431,6 +438,8 @@ void fault_after_op(struct rank *k, unsigned op);
 void fault_after_birth(struct rank *k);
 void fault_after_goodbye(struct rank *k);
 void fault_view_changed(struct team *t);
+/* Another process wants the place of a rank, which a stopped one does not keep. */
+void fault_contested(struct sim *s, const char *job, unsigned rank);
 /* Returns true if this rank never starts. It then counts as ended from its birth on. */
 bool fault_absent(const struct rank *k);
 /* Returns whether the rank belongs to another run than the others. */
@@ -477,6 +486,7 @@ struct sim_stats {
 	uint64_t narrow;     /* sentences that say that only small messages pass */
 	uint64_t probes;     /* PROBE frames that were too large for a path */
 	uint64_t survived;   /* faults that a job had to survive, and did */
+	uint64_t stopped;    /* reports of ranks that are stopped */
 };
 
 struct sim {
@@ -494,12 +504,13 @@ struct sim {
 	unsigned ranks_n, ranks_ended;
 	/* properties of the network */
 	uint32_t delay_us, jitter_us, piece, socket_bytes;
-	uint32_t mail_us;   /* usual upper bound of the time of a message between threads of a reducer */
-	unsigned jobs_most; /* of one reducer */
-	bool namesakes;     /* several trainings have one job name */
-	bool guarded;       /* jobs have secrets */
-	uint64_t features;  /* of all reducers */
-	unsigned balk;      /* percent of writes that fail with NET_AGAIN although there is room */
+	uint32_t mail_us;    /* usual upper bound of the time of a message between threads of a reducer */
+	unsigned jobs_most;  /* of one reducer */
+	bool namesakes;      /* several trainings have one job name */
+	bool guarded;        /* jobs have secrets */
+	uint32_t stopped_ms; /* of all reducers; 0: acknowledgements prove nothing */
+	uint64_t features;   /* of all reducers */
+	unsigned balk;       /* percent of writes that fail with NET_AGAIN although there is room */
 	const struct rs_config *base;
 	const struct rs_kernels *kernels;
 	FILE *trace; /* NULL: none */

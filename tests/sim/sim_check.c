@@ -11,6 +11,9 @@
 
 static bool names_cause(const struct team *t, const struct rank *k, const struct rs_err *err)
 {
+	/* its socket may have had no room for the reason while it was stopped */
+	if (k->stalled)
+		return true;
 	for (unsigned i = 0; i < t->blame_n; i++) {
 		const struct blame *b = &t->blame[i];
 
@@ -33,10 +36,14 @@ static bool blamed(const struct team *t, enum fault_kind kind)
 	return t->blame_kinds >> kind & 1;
 }
 
-static bool in_time(const struct team *t, uint64_t now_ms)
+static bool in_time(const struct rank *k, uint64_t now_ms)
 {
+	const struct team *t = k->team;
+	uint64_t until_ms = k->stalled ? k->stopped_until_us / 1000 : 0;
+
 	for (unsigned i = 0; i < t->blame_n; i++)
-		if (now_ms <= t->blame[i].at_us / 1000 + t->blame[i].within_ms)
+		if (now_ms <=
+		    (t->blame[i].at_us / 1000 > until_ms ? t->blame[i].at_us / 1000 : until_ms) + t->blame[i].within_ms)
 			return true;
 	return false;
 }
@@ -77,7 +84,7 @@ void check_error(struct rank *k, const struct rs_err *err, const char *what)
 	else if (!names_cause(t, k, err))
 		sim_fail(s, "%s rank %u: the cause was %s (\"%s\"), but %s says: %s", t->job, k->index,
 			 fault_name(t->blame[0].kind), t->blame[0].words, what, err->msg);
-	else if (!in_time(t, sim_ms(s)))
+	else if (!in_time(k, sim_ms(s)))
 		sim_fail(s, "%s rank %u: %s failed %llu ms after the cause, %u were allowed: %s", t->job, k->index,
 			 what, (unsigned long long)(sim_ms(s) - t->blame[0].at_us / 1000), t->blame[0].within_ms,
 			 err->msg);
@@ -120,10 +127,10 @@ void check_back(const struct rank *k, unsigned reducer)
 
 void check_lost(struct rank *k, const struct rs_reducer *r, const char *why)
 {
-	static const char *const outside[] = {"connection re",   "it closed the connection", "broken pipe",
-					      "nothing ",        "another rank has lost it", "it is shutting down",
-					      " was lost",       "the reducer was stopped",  "no answer",
-					      "is shutting down"};
+	static const char *const outside[] = {"connection re",    "it closed the connection", "broken pipe",
+					      "nothing ",         "another rank has lost it", "it is shutting down",
+					      " was lost",        "the reducer was stopped",  "no answer",
+					      "is shutting down", "connection timed out"};
 	struct team *t = k->team;
 
 	check_path(k, why);

@@ -87,7 +87,7 @@ void fault_blame(struct team *t, enum fault_kind kind, int victim, const char *w
 	if (joining(t))
 		b.within_ms += t->connect_ms + 2000;
 	if (kind == FAULT_STALL)
-		b.within_ms += 3 * detect_ms(t);
+		b.within_ms += 3 * detect_ms(t) + t->sim->stopped_ms;
 	if (kind == FAULT_DRAIN || kind == FAULT_STORM)
 		b.within_ms += DRAIN_MS;
 	if (kind == FAULT_HANG)
@@ -312,6 +312,23 @@ static void unmet(struct team *t, const struct rank *k)
 		t->hit = (1u << t->cfg.reducers_n) - 1;
 }
 
+/* Stops a rank for longer than the detection time. If its kernel counts, nobody notices
+ * unless that is longer than stopped_ms. */
+static void stall(struct team *t, const struct fault *f)
+{
+	struct rank *k = &t->ranks[f->rank];
+	bool late = t->sim->stopped_ms > 0 && sim_chance(t->sim, 75);
+	uint32_t for_ms = late                 ? detect_ms(t) + 500
+			  : t->sim->stopped_ms ? t->sim->stopped_ms + 500
+					       : 2 * detect_ms(t) + 500;
+
+	if (!late || joining(t))
+		blame_rank(t, f, true);
+	unmet(t, k);
+	k->stalled = true;
+	rank_stop(k, for_ms * 1000);
+}
+
 static void strike_rank(struct team *t, struct fault *f)
 {
 	struct rank *k = &t->ranks[f->rank];
@@ -323,9 +340,7 @@ static void strike_rank(struct team *t, struct fault *f)
 		rank_stop(k, sim_below(s, 300000));
 		break;
 	case FAULT_STALL:
-		blame_rank(t, f, true);
-		unmet(t, k);
-		rank_stop(k, (2 * detect_ms(t) + 500) * 1000);
+		stall(t, f);
 		break;
 	case FAULT_ABORT:
 		snprintf(words, sizeof words, "process %u of amber failed its checkpoint", sim_below(s, 1000));
@@ -414,6 +429,19 @@ void fault_view_changed(struct team *t)
 	for (unsigned i = 0; i < t->faults_n; i++)
 		if (t->faults[i].kind == FAULT_HANG && t->faults[i].struck)
 			fault_blame(t, FAULT_HANG, -1, "was not done within");
+}
+
+void fault_contested(struct sim *s, const char *job, unsigned rank)
+{
+	for (unsigned i = 0; i < s->teams_n; i++) {
+		struct team *t = &s->teams[i];
+		char words[32];
+
+		if (strcmp(t->job, job) != 0 || rank >= t->world || !rank_stopped(&t->ranks[rank]))
+			continue;
+		snprintf(words, sizeof words, "rank %u", rank);
+		fault_blame(t, FAULT_STALL, (int)rank, words);
+	}
 }
 
 /* Some faults are actions of a rank. */

@@ -3,7 +3,9 @@
  * half-close, resets. The happy path is: written -> (delay) arrived -> read. Failure
  * modes: an end closes with bytes unread, or is written to afterwards (the peer gets a
  * reset); the connection is cut (both get one) or goes dark (all bytes are lost); a
- * message is too large for the path (it is lost, and so are all bytes behind it). */
+ * message is too large for the path (it is lost, and so are all bytes behind it). A
+ * worker whose bytes are lost gets an error after its detection time
+ * (TCP_USER_TIMEOUT). */
 #include "tests/sim/sim.h"
 
 #include <stdlib.h>
@@ -176,6 +178,10 @@ ssize_t net_write(struct conn *c, enum side side, const struct iovec *iov, unsig
 		c->stuck[to] = true;
 		fault_narrowed(c);
 	}
+	if (side == WORKER && c->rank && !c->unheard && (c->dark[to] || c->stuck[to])) {
+		c->unheard = true;
+		sim_in(c->sim, c->rank->team->cfg.timeouts.detect_ms * UINT64_C(1000), EV_TIMED_OUT, c->id, side);
+	}
 	if (c->stuck[to])
 		return (ssize_t)sent;
 	sim_at(c->sim, arrival(c, to), EV_ARRIVE, c->id, (uint32_t)sent << 1 | to);
@@ -204,6 +210,11 @@ void net_close(struct conn *c, enum side side)
 	e->open = false;
 	c->to[side].len -= c->to[side].arrived;
 	c->to[side].arrived = 0;
+}
+
+bool net_acknowledges(const struct conn *c)
+{
+	return c->end[WORKER].open && !c->dark[WORKER] && !c->dark[REDUCER] && !c->stuck[WORKER];
 }
 
 void net_cut(struct conn *c)
@@ -276,6 +287,8 @@ void net_event(struct conn *c, const struct sim_event *ev)
 		look(c, side);
 		break;
 	case EV_RESET:
+	case EV_TIMED_OUT:
+		c->timed_out |= ev->type == EV_TIMED_OUT && !e->reset_in;
 		e->reset_in = true;
 		look(c, side);
 		break;

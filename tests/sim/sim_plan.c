@@ -27,6 +27,7 @@ static void draw_network(struct sim *s)
 	s->mail_us = ONE_OF(s, 50, 300, 300, 5000);
 	s->jobs_most = sim_chance(s, 10) ? 1 : 8;
 	s->guarded = sim_chance(s, 40);
+	s->stopped_ms = sim_chance(s, 50) ? 4000 : 0;
 	s->features = sim_random(s) | FEATURE_START | FEATURE_PROBE; /* reducers of one job may differ in these only */
 }
 

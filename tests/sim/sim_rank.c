@@ -216,7 +216,11 @@ static void lose(struct conn *c, const char *why)
 
 	trace(k->sim, "%s rank %u loses connection %u: %s", k->team->job, k->index, c->id, why);
 	forget(k, c);
-	exchange_disconnected(k->x, link, why, strstr(why, "reset") ? RS_LOSS_RESET : RS_LOSS_OTHER, sim_ms(k->sim));
+	exchange_disconnected(k->x, link, why,
+			      strstr(why, "timed out") ? RS_LOSS_SILENT
+			      : strstr(why, "reset")   ? RS_LOSS_RESET
+						       : RS_LOSS_OTHER,
+			      sim_ms(k->sim));
 }
 
 /* Reads once; returns false if there is no more for now. */
@@ -233,7 +237,7 @@ static bool read_once(struct conn *c, const char **lost)
 	if (got == 0)
 		*lost = "it closed the connection";
 	else if (got == NET_BROKEN)
-		*lost = "connection reset by peer";
+		*lost = c->timed_out ? "connection timed out" : "connection reset by peer";
 	if (got <= 0)
 		return false;
 	exchange_received(k->x, c->link, (size_t)got, sim_ms(k->sim));

@@ -89,6 +89,7 @@ static void on_action(void *ctx, const struct registry_action *a)
 	if (a->type == REGISTRY_ASK) {
 		struct message *l = message_new(MESSAGE_ASK, a->job.id, 0);
 
+		fault_contested(r->sim, a->job.name, a->rank);
 		l->rank = a->rank;
 		l->lane = a->lane;
 		l->question = a->question;
@@ -240,10 +241,25 @@ void reducer_hand_over(struct conn *c, const struct registry_admit *admit, const
 	c->thread = &c->reducer->threads[admit->thread];
 	l->conn = c;
 	l->admit = *admit;
+	l->admit.session.direct = c->reducer->sim->stopped_ms > 0;
 	l->welcome = *welcome;
 	l->welcome.detect_ms = c->reducer->detect_ms;
 	l->welcome.features = c->reducer->features;
 	post(c->reducer, 1 + admit->thread, l);
+}
+
+/* Asks the kernels of quiet ranks, as lane_tcp.c does. */
+static void look_at_kernels(struct lane_thread_sim *t)
+{
+	struct sim *s = t->reducer->sim;
+
+	for (unsigned i = 0; i < s->conns_n; i++) {
+		struct conn *c = s->conns[i];
+
+		if (c->thread == t && c->phase == PHASE_LANE && c->session && session_quiet(c->session) &&
+		    net_acknowledges(c))
+			session_acknowledged(c->session, sim_ms(s));
+	}
 }
 
 static void attach(struct lane_thread_sim *t, const struct message *l)
@@ -295,6 +311,8 @@ static void registry_mail(struct reducer *r, const struct message *l)
 		registry_failed(r->registry, ev->job, &ev->why, &ev->cause);
 	else if (ev->type == LANE_CLOSED)
 		registry_session_closed(r->registry, ev->job, ev->rank, ev->lane, ev->clean);
+	else if (ev->type == LANE_STOPPED)
+		r->sim->stats->stopped++;
 	else if (ev->type == LANE_ANSWERED || ev->type == LANE_PROVEN)
 		registry_lane_event(r->registry, ev);
 }
@@ -329,6 +347,7 @@ void reducer_event(struct reducer *r, const struct sim_event *ev)
 		free(l);
 		break;
 	case EV_LANE_TICK:
+		look_at_kernels(&r->threads[low]);
 		lane_tick(r->threads[low].core, sim_ms(r->sim));
 		flush_all(&r->threads[low]);
 		sim_in(r->sim, LANE_TICK_MS * 1000, EV_LANE_TICK, r->index, ev->b);
@@ -361,7 +380,12 @@ static void start_thread(struct reducer *r, unsigned i)
 {
 	struct lane_thread_sim *t = &r->threads[i];
 	struct lane_options lo = {
-	    .kernels = r->sim->kernels, .detect_ms = r->detect_ms, .event = on_lane_event, .ctx = t};
+	    .kernels = r->sim->kernels,
+	    .detect_ms = r->detect_ms,
+	    .stopped_ms = r->sim->stopped_ms,
+	    .event = on_lane_event,
+	    .ctx = t,
+	};
 	struct rs_err e;
 
 	*t = (struct lane_thread_sim){.reducer = r, .index = i};

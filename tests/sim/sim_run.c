@@ -107,6 +107,7 @@ static void dispatch(struct sim *s, const struct sim_event *ev)
 	case EV_ARRIVE:
 	case EV_FIN:
 	case EV_RESET:
+	case EV_TIMED_OUT:
 	case EV_READ:
 	case EV_WRITE:
 	case EV_UNAUTH_END:

@@ -45,9 +45,10 @@ static void print_stats(const struct sim_stats *st, double seconds)
 		       (unsigned long long)st->faults_felt[i]);
 	printf(
 	    "\nreducers:    lost %llu times and back %llu times, as ranks saw it; %llu faults that had to be survived, "
-	    "%llu times only small messages passed, also when %llu were to show whether large ones do",
+	    "%llu ranks were only stopped, %llu times only small messages passed, also when %llu were to show whether "
+	    "large ones do",
 	    (unsigned long long)st->lost, (unsigned long long)st->back, (unsigned long long)st->survived,
-	    (unsigned long long)st->narrow, (unsigned long long)st->probes);
+	    (unsigned long long)st->stopped, (unsigned long long)st->narrow, (unsigned long long)st->probes);
 	printf("\nelse:        %llu unauthenticated connections, %llu recorded handshakes, %llu refusals, %llu "
 	       "connects to be retried, "
 	       "%llu signals, %llu processes in the place of a rank, %llu of them refused for good\n",
@@ -60,8 +61,8 @@ static void print_stats(const struct sim_stats *st, double seconds)
 static bool covers_everything(const struct sim_stats *st)
 {
 	bool ok = st->ops_ok && st->ops_failed && st->unauth && st->replays && st->refused && st->retried &&
-		  st->signals && st->intruders_refused && st->lost && st->back && st->survived && st->narrow &&
-		  (st->probes || st->seeds < 40000); /* one run in some thousands */
+		  st->signals && st->intruders_refused && st->lost && st->back && st->survived && st->stopped &&
+		  st->narrow && (st->probes || st->seeds < 40000); /* one run in some thousands */
 
 	for (int i = 1; i < FAULT_NR; i++)
 		if (!st->faults[i] || (!st->faults_felt[i] && i != FAULT_PAUSE && i != FAULT_STORM)) {

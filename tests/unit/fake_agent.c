@@ -56,6 +56,14 @@ static void port_send(void *ctx, struct local_client *client, const union local_
 		tell(c, m);
 }
 
+static bool port_runs(void *ctx, struct local_client *client)
+{
+	const struct fake_client *c = local_client_user(client);
+
+	(void)ctx;
+	return c->stopped;
+}
+
 static void port_drop(void *ctx, struct local_client *client)
 {
 	struct fake_client *c = local_client_user(client);
@@ -188,6 +196,7 @@ void fake_agent_init(struct fake_agent *fa)
 {
 	static const struct local_ports ports = {.send = port_send,
 						 .drop = port_drop,
+						 .runs = port_runs,
 						 .shm_make = port_shm_make,
 						 .shm_free = port_shm_free,
 						 .stage_new = port_stage_new,

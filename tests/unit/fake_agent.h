@@ -20,6 +20,7 @@ enum {
 struct fake_client {
 	struct local_client *client; /* NULL: closed */
 	bool dropped;                /* the hub wants it closed */
+	bool stopped;                /* its process exists, whatever it answers */
 	char story[1024];            /* "WELCOME READY DONE:0 ABORT:-6", without PINGs */
 	unsigned pings;
 	char sentence[LOCAL_TEXT];  /* of the last REFUSED, ABORT, failed DONE or ALLOCED */

@@ -19,8 +19,8 @@ static void on_event(void *ctx, const struct lane_event *ev)
 		fw->why = ev->why;
 		return;
 	}
-	if (ev->type == LANE_LOST || ev->type == LANE_LATE) {
-		*(ev->type == LANE_LOST ? &fw->lost : &fw->late) += 1;
+	if (ev->type == LANE_LOST || ev->type == LANE_STOPPED || ev->type == LANE_LATE) {
+		*(ev->type == LANE_LOST ? &fw->lost : ev->type == LANE_STOPPED ? &fw->stopped : &fw->late) += 1;
 		fw->event = *ev;
 		return;
 	}
@@ -52,11 +52,13 @@ void fw_init(struct fw_world *fw, const struct fw_options *opt)
 {
 	struct lane_options lo = {.kernels = opt->kernels,
 				  .detect_ms = opt->detect_ms ? opt->detect_ms : FAKE_DETECT_MS,
+				  .stopped_ms = opt->stopped_ms,
 				  .event = on_event,
 				  .ctx = fw};
 	struct rs_err e;
 
-	*fw = (struct fw_world){.now_ms = 1000000, .out_piece = SIZE_MAX, .random = 1, .probe = opt->probe};
+	*fw = (struct fw_world){
+	    .now_ms = 1000000, .out_piece = SIZE_MAX, .random = 1, .probe = opt->probe, .direct = opt->direct};
 	fw->params = (struct stripe_params){
 	    .job = FAKE_JOB,
 	    .generation = FAKE_GENERATION,
@@ -79,7 +81,8 @@ void fw_init(struct fw_world *fw, const struct fw_options *opt)
 void fw_attach(struct fw_world *fw, unsigned rank)
 {
 	struct fw_worker *w = &fw->w[rank];
-	struct session_params sp = {.rank = rank, .peer_detect_ms = FAKE_DETECT_MS, .probe = fw->probe};
+	struct session_params sp = {
+	    .rank = rank, .peer_detect_ms = FAKE_DETECT_MS, .probe = fw->probe, .direct = fw->direct};
 	uint8_t payload[FRAME_CONTROL_MAX], frame[FRAME_HEADER + FRAME_CONTROL_MAX];
 	size_t bytes = stripe_memory(&fw->params);
 	struct rs_err e;

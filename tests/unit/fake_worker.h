@@ -42,14 +42,14 @@ struct fw_worker {
 struct fw_world {
 	struct lane *lane;
 	struct stripe_params params;
-	bool probe;
+	bool probe, direct;
 	struct fw_worker w[FAKE_WORLD_MAX];
 	uint64_t now_ms;
-	size_t out_piece;                                               /* most bytes of one sendmsg */
-	unsigned failed, gone, lost, late, answered, proven, nonfinite; /* events */
-	unsigned clean;                                                 /* of those gone */
-	struct rs_err why;                                              /* of the last LANE_FAILED */
-	struct lane_event event; /* the last LANE_LOST, LANE_LATE, LANE_ANSWERED or
+	size_t out_piece;                                                        /* most bytes of one sendmsg */
+	unsigned failed, gone, lost, stopped, late, answered, proven, nonfinite; /* events */
+	unsigned clean;                                                          /* of those gone */
+	struct rs_err why;                                                       /* of the last LANE_FAILED */
+	struct lane_event event; /* the last LANE_LOST, LANE_STOPPED, LANE_LATE, LANE_ANSWERED or
 				    LANE_NONFINITE */
 	unsigned slots_seen_max; /* most slots that were alive at once */
 	uint32_t random;
@@ -60,9 +60,10 @@ struct fw_options {
 	unsigned world, window, priorities;
 	uint32_t chunk_bytes;
 	bool deterministic, checksum, retain;
-	bool probe; /* each worker must send PROBE */
+	bool probe;  /* each worker must send PROBE */
+	bool direct; /* acknowledgements of the kernels count */
 	const struct rs_kernels *kernels;
-	uint32_t detect_ms;
+	uint32_t detect_ms, stopped_ms;
 };
 
 /* A lane without sessions. */

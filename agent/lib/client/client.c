@@ -298,7 +298,7 @@ int client_open(struct backend **ret, const struct backend_options *opt, struct 
 	pthread_mutex_init(&c->ask_lock, NULL);
 	pthread_cond_init(&c->changed, NULL);
 	c->ops = calloc(c->ops_n, sizeof *c->ops);
-	rc = c->ops ? client_reader_start(c, opt->cfg->timeouts.detect_ms, e)
+	rc = c->ops ? client_reader_start(c, opt->cfg, e)
 		    : rs_oom(e, c->ops_n * sizeof *c->ops, "%u operations", c->ops_n);
 	if (rc) {
 		client_delete(c);

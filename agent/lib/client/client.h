@@ -69,7 +69,8 @@ struct client {
 	_Atomic uint64_t leave_by_ns; /* this process has said that it leaves, and waits until then for the end of the
 					 connection; 0: it stays */
 	uint32_t ping_interval_ms;    /* length of one interval of silence; LOCAL_PINGS_PER_DETECT of them in a row mean
-					 that the agent is lost */
+					 that the agent is lost, or stopped */
+	uint32_t stopped_ms;          /* after this time a stopped agent is lost */
 	unsigned silent_intervals;    /* intervals of silence so far */
 	struct rs_spin spin;
 	struct engine_poll poll;
@@ -136,7 +137,7 @@ void client_memory_close(struct client *c);
 /* reader.c */
 /* Starts the library's thread, which reads while no other thread does. Errors: RS_EIO,
  * RS_ENOMEM; client_reader_close must be called then, too. */
-int client_reader_start(struct client *c, uint32_t detect_ms, struct rs_err *e);
+int client_reader_start(struct client *c, const struct rs_config *cfg, struct rs_err *e);
 /* This process has sent ABORT or GOODBYE, its last message. The reader fails the pending
  * operations when the agent closes the connection, which says that it does not use their
  * memory any more, or CLIENT_LEAVE_MS later. */

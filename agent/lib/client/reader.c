@@ -9,6 +9,7 @@
  * more. */
 #include "agent/lib/client/client.h"
 #include "common/assert.h"
+#include "common/peer_process.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -126,16 +127,18 @@ static bool reader_read_one(struct client *c)
 }
 
 /* Counts one more interval of silence. If this process was stopped itself, that counts as
- * one interval at most. */
+ * one interval at most. A process that exists without sending anything is stopped, or
+ * gets no processor: it is late, and lost only after stopped_ms. */
 static void reader_count_silence(struct client *c)
 {
+	uint64_t silent_ms = (uint64_t)++c->silent_intervals * c->ping_interval_ms;
 	struct rs_err e;
 
-	if (++c->silent_intervals < LOCAL_PINGS_PER_DETECT)
+	if (c->silent_intervals < LOCAL_PINGS_PER_DETECT || (silent_ms < c->stopped_ms && rs_peer_process_runs(c->fd)))
 		return;
 	shutdown(c->fd, SHUT_RDWR); /* ends other threads' sends, which wait for an agent that does not read */
 	rs_fail(&e, RS_EPEER, "the agent at %s was lost: nothing was heard from it for %.1f s", c->path,
-		(double)c->ping_interval_ms * LOCAL_PINGS_PER_DETECT / 1000);
+		(double)silent_ms / 1000);
 	reader_end(c, &e, true);
 }
 
@@ -238,11 +241,12 @@ static int reader_start_thread(struct client *c, struct rs_err *e)
 	return rc ? rs_fail_sys(e, RS_ENOMEM, rc, "cannot start a thread") : RS_OK;
 }
 
-int client_reader_start(struct client *c, uint32_t detect_ms, struct rs_err *e)
+int client_reader_start(struct client *c, const struct rs_config *cfg, struct rs_err *e)
 {
 	int rc = engine_poll_init(&c->poll, -1, e);
 
-	c->ping_interval_ms = detect_ms / LOCAL_PINGS_PER_DETECT;
+	c->ping_interval_ms = cfg->timeouts.detect_ms / LOCAL_PINGS_PER_DETECT;
+	c->stopped_ms = cfg->timeouts.stopped_ms;
 	pthread_mutex_init(&c->read_lock, NULL);
 	if (!rc && engine_poll_add(&c->poll, c->fd, EPOLLIN, 0))
 		rc = rs_fail_sys(e, RS_EIO, errno, "cannot wait for the agent at %s", c->path);

@@ -245,7 +245,28 @@ static void local_hub_stop_job(struct local_job *j)
 	local_job_fail(j, &e);
 }
 
-/* The process is stopped: not even the library's own thread answers. */
+static uint64_t local_client_silent_ms(const struct local_client *c)
+{
+	return (uint64_t)c->unanswered * c->ping_interval_ms;
+}
+
+/* Returns whether a process whose library does not answer is only late: it exists, so it
+ * is stopped or gets no processor. Logged once. */
+static bool local_client_is_stopped(struct local_client *c)
+{
+	struct local_hub *h = c->hub;
+
+	if (local_client_silent_ms(c) >= h->cfg->timeouts.stopped_ms || !h->ports.runs(h->ctx, c))
+		return false;
+	if (c->unanswered == LOCAL_PINGS_PER_DETECT)
+		rs_log(
+		    h->log, RS_LOG_WARN, "client-stopped", rs_kv_u("pid", c->pid), rs_kv_s("job", c->job->name),
+		    rs_kv_u("local_rank", c->local_rank), rs_kv_u("silent_ms", local_client_silent_ms(c)),
+		    rs_kv_s("reason", "its process exists, but does not answer: it is stopped or gets no processor"));
+	return true;
+}
+
+/* Not even the library's own thread answers. */
 static void local_client_silent(struct local_client *c)
 {
 	struct local_hub *h = c->hub;
@@ -253,7 +274,7 @@ static void local_client_silent(struct local_client *c)
 	char how[80];
 
 	snprintf(how, sizeof how, "was lost: nothing was heard from it for %.1f s",
-		 (double)c->ping_interval_ms * LOCAL_PINGS_PER_DETECT / 1000);
+		 (double)local_client_silent_ms(c) / 1000);
 	rs_fail(&e, RS_EPEER, "the agent on %s dropped this process, which %s", h->host, how);
 	rs_log(h->log, RS_LOG_WARN, "client-silent", rs_kv_u("pid", c->pid), rs_kv_s("job", c->job->name));
 	local_job_lost(c, how);
@@ -270,12 +291,13 @@ static void local_client_ping(struct local_client *c, uint64_t now_ms)
 		c->next_ping_ms = UINT64_MAX;
 		return;
 	}
-	if (c->unanswered >= LOCAL_PINGS_PER_DETECT) {
+	if (c->unanswered >= LOCAL_PINGS_PER_DETECT && !local_client_is_stopped(c)) {
 		local_client_silent(c);
 		return;
 	}
-	c->unanswered++;
 	c->next_ping_ms = now_ms + c->ping_interval_ms;
+	if (c->unanswered++ >= LOCAL_PINGS_PER_DETECT)
+		return; /* it answers those that wait in its socket when it continues */
 	local_init(&m, LOCAL_PING);
 	c->hub->ports.send(c->hub->ctx, c, &m, -1);
 }

@@ -79,6 +79,9 @@ struct local_ports {
 	/* Sends what is queued, then closes the connection. local_client_lost() follows
 	 * after this call has returned. */
 	void (*drop)(void *ctx, struct local_client *c);
+	/* Returns whether the client's process still exists, perhaps stopped; false also
+	 * if that is not known. */
+	bool (*runs)(void *ctx, struct local_client *c);
 	/* Makes sealed shared memory of `bytes` bytes. After RS_OK local_buffer_made()
 	 * follows, after this call has returned. */
 	int (*shm_make)(void *ctx, struct local_buffer *b, uint64_t bytes, struct rs_err *e);

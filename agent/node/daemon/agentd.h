@@ -159,6 +159,7 @@ int agentd_socket_check_peer(const struct agentd_socket *s, int fd, uint32_t *re
 void agentd_accept(struct agentd *a);
 void agentd_send(void *ctx, struct local_client *c, const union local_message *m, int fd);
 void agentd_drop(void *ctx, struct local_client *c);
+bool agentd_runs(void *ctx, struct local_client *c);
 void agentd_close_scheduled(struct agentd *a);
 void agentd_close_all(struct agentd *a);
 

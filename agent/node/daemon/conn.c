@@ -7,6 +7,7 @@
  * the loop continues. */
 #include "agent/node/daemon/agentd.h"
 #include "common/loop_uv.h"
+#include "common/peer_process.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -126,6 +127,14 @@ void agentd_drop(void *ctx, struct local_client *client)
 {
 	(void)ctx; /* what was queued has been sent, or the client does not read it */
 	conn_schedule_close(local_client_user(client), "left");
+}
+
+bool agentd_runs(void *ctx, struct local_client *client)
+{
+	const struct agentd_conn *c = local_client_user(client);
+
+	(void)ctx;
+	return rs_peer_process_runs(c->fd);
 }
 
 /* Frees the connection. The descriptor is closed only now: closing the handle still uses

@@ -120,6 +120,7 @@ static int loop_open_hub(struct agentd *a, struct rs_err *e)
 {
 	static const struct local_ports ports = {.send = agentd_send,
 						 .drop = agentd_drop,
+						 .runs = agentd_runs,
 						 .shm_make = agentd_shm_make,
 						 .shm_free = agentd_shm_free,
 						 .stage_new = agentd_stage_new,

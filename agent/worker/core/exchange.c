@@ -221,6 +221,7 @@ void exchange_connecting(struct exchange *x, unsigned link, uint64_t now_ms)
 
 	l->open = true;
 	l->binding_len = 0;
+	l->source[0] = '\0';
 	l->state = LINK_CONNECTING;
 	l->since_ms = now_ms;
 	l->tries++;
@@ -232,6 +233,11 @@ void exchange_bind(struct exchange *x, unsigned link, const uint8_t *binding, si
 
 	memcpy(l->binding, binding, len);
 	l->binding_len = (uint32_t)len;
+}
+
+void exchange_set_source(struct exchange *x, unsigned link, const char *source)
+{
+	snprintf(x->links[link].source, CONTROL_SOURCE, "%s", source);
 }
 
 void exchange_connected(struct exchange *x, unsigned link, uint64_t now_ms)

@@ -166,6 +166,9 @@ void exchange_connecting(struct exchange *x, unsigned link, uint64_t now_ms);
  * at most AUTH_BINDING_MAX bytes that only the two ends know; copied. Without this call
  * the connection has none. */
 void exchange_bind(struct exchange *x, unsigned link, const uint8_t *binding, size_t len);
+/* Sets the address of this end of a TCP connection, before exchange_connected. Without
+ * this call the reducer does not know whether a proxy is between. */
+void exchange_set_source(struct exchange *x, unsigned link, const char *source);
 /* The link's connection is established. */
 void exchange_connected(struct exchange *x, unsigned link, uint64_t now_ms);
 /* The link's connection is closed or could not be made. `reason` says why ("connection

@@ -97,6 +97,7 @@ struct link {
 	struct control_late late;       /* the last LATE */
 	uint64_t late_at_ms;            /* when it arrived; 0: never */
 
+	char source[CONTROL_SOURCE]; /* address of this end; "": unknown */
 	/* what the proofs cover: the channel binding, and HELLO as it was sent */
 	uint32_t binding_len, hello_len;
 	uint8_t binding[AUTH_BINDING_MAX], hello[CONTROL_HELLO_LEN];

@@ -114,6 +114,7 @@ int link_queue_hello(struct link *l, struct rs_err *e)
 	snprintf(h.label, sizeof h.label, "%s", x->label);
 	snprintf(h.run, sizeof h.run, "%s", x->run);
 	snprintf(h.evidence, sizeof h.evidence, "%s", x->evidence);
+	snprintf(h.source, sizeof h.source, "%s", l->source);
 	snprintf(h.reducer, sizeof h.reducer, "%s", r->id);
 	h.has_nonce = x->opt.secret;
 	if (h.has_nonce && x->opt.random(x->opt.user, h.nonce, sizeof h.nonce, e))

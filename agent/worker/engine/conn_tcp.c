@@ -279,6 +279,7 @@ static void conn_tcp_lose_foreign(struct tcp *c)
 static void conn_tcp_up(struct tcp *c)
 {
 	uint8_t binding[TLS_BINDING];
+	char source[RS_ENDPOINT_TEXT];
 	struct rs_err e;
 
 	if (c->tcp.ssl && tls_binding(c->tcp.ssl, binding, &e)) {
@@ -287,6 +288,8 @@ static void conn_tcp_up(struct tcp *c)
 	}
 	if (c->tcp.ssl)
 		exchange_bind(c->conn.en->x, c->conn.link, binding, sizeof binding);
+	tcp_source(c->tcp.fd, source);
+	exchange_set_source(c->conn.en->x, c->conn.link, source);
 	c->state = CONN_UP;
 	c->shut = false;
 	c->local = tcp_peer(c->tcp.fd) == TCP_PEER_LOCAL;

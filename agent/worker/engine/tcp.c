@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "agent/worker/engine/tcp.h"
 
-#include "common/address.h"
-
 #include <linux/tcp.h>
 #include <netinet/in.h>
 #include <string.h>
@@ -41,6 +39,17 @@ enum tcp_peer tcp_peer(int fd)
 	if (memcmp(&a, &b, sizeof a) == 0)
 		return TCP_PEER_SELF;
 	return tcp_same_host(&a, &b) ? TCP_PEER_LOCAL : TCP_PEER_FAR;
+}
+
+void tcp_source(int fd, char buf[static RS_ENDPOINT_TEXT])
+{
+	struct sockaddr_storage sa = {0};
+	socklen_t len = sizeof sa;
+	struct rs_endpoint end;
+
+	buf[0] = '\0';
+	if (!getsockname(fd, (struct sockaddr *)&sa, &len) && rs_endpoint_of_sockaddr(&end, (struct sockaddr *)&sa))
+		rs_endpoint_print(&end, buf);
 }
 
 bool tcp_reaches_itself(const struct sockaddr *peer, socklen_t len)

@@ -5,6 +5,7 @@
 #define RS_AGENT_WORKER_ENGINE_TCP_H
 
 #include "agent/worker/core/window.h"
+#include "common/address.h"
 
 #include <sys/socket.h>
 
@@ -21,6 +22,9 @@ enum tcp_peer {
 /* Returns where the other end of a connected socket is; TCP_PEER_FAR also if the kernel
  * does not say. */
 enum tcp_peer tcp_peer(int fd);
+
+/* Writes the address of this end of a connected socket; "" if it is not known. */
+void tcp_source(int fd, char buf[static RS_ENDPOINT_TEXT]);
 
 /* Returns whether data that is sent to this address stays on this machine, according to
  * the kernel's routes. */

@@ -21,6 +21,7 @@ DETECT = 3  # seconds: longer than a busy machine may let a thread wait for a pr
 # to a second), such a wait
 SLACK = max(5, 2.5 * harness.SCALE)
 TIMEOUTS = {"timeouts": {"detect": f"{DETECT * 1000:.0f}ms", "connect": f"{30 * harness.SCALE}s"}}
+STOPPED = {"timeouts": TIMEOUTS["timeouts"] | {"stopped": f"{DETECT * 1000:.0f}ms"}}  # a stopped process is lost too
 
 # One rank. Generation after generation it is told "GENERATION RANK WORLD LOCAL_RANK
 # LOCAL_WORLD_SIZE NODE NODES", opens a communicator, sums and compares, and then leaves
@@ -131,11 +132,11 @@ class Job:
 class Loss(unittest.TestCase):
     """On loopback."""
 
-    def clusters(self):
+    def clusters(self, config=TIMEOUTS):
         """Without agents, and with two nodes of two ranks each."""
         for agents in (0, 2):
             with self.subTest(agents=agents), harness.Cluster(
-                reducers=2, agents=agents, config=TIMEOUTS, server_config=TIMEOUTS
+                reducers=2, agents=agents, config=config, server_config=config
             ) as c:
                 per_node = [2, 2] if agents else [4]
                 agent = [c.socket_path(i) for i in range(agents)] or ["direct"]
@@ -164,7 +165,7 @@ class Loss(unittest.TestCase):
             job.close()
 
     def test_stopped(self):
-        for c, job in self.clusters():
+        for c, job in self.clusters(STOPPED):
             victim = job.ranks()[2]
             job.take_out(victim)
             since = time.monotonic()
@@ -206,7 +207,7 @@ class Loss(unittest.TestCase):
 
     def test_agent_stopped(self):
         """Its node is lost: the other nodes learn that from the reducers, its own ranks find out by themselves."""
-        with harness.Cluster(reducers=2, agents=3, config=TIMEOUTS, server_config=TIMEOUTS) as c:
+        with harness.Cluster(reducers=2, agents=3, config=STOPPED, server_config=STOPPED) as c:
             job = Job(self, [1, 2, 1], lambda node: c.start_worker(
                 0, 1, RANK, env=harness.reach(c.socket_path(node))))
             job.open()

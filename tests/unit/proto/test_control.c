@@ -30,6 +30,9 @@ static struct control_hello full_hello(void)
 	memset(h.job, 'j', sizeof h.job - 1);
 	memset(h.label, 'l', sizeof h.label - 1);
 	memset(h.reducer, 'r', sizeof h.reducer - 1);
+	memset(h.run, 'u', sizeof h.run - 1);
+	memset(h.evidence, 'e', sizeof h.evidence - 1);
+	memset(h.source, 's', sizeof h.source - 1);
 	memset(h.nonce, 0xee, sizeof h.nonce);
 	return h;
 }
@@ -56,6 +59,9 @@ static void expect_same(const struct control_hello *a, const struct control_hell
 	ck_assert(strcmp(a->job, b->job) == 0);
 	ck_assert(strcmp(a->label, b->label) == 0);
 	ck_assert(strcmp(a->reducer, b->reducer) == 0);
+	ck_assert(strcmp(a->run, b->run) == 0);
+	ck_assert(strcmp(a->evidence, b->evidence) == 0);
+	ck_assert(strcmp(a->source, b->source) == 0);
 	ck_assert_int_eq(a->has_nonce, b->has_nonce);
 	ck_assert_mem_eq(a->nonce, b->nonce, sizeof a->nonce);
 }

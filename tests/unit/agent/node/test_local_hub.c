@@ -137,6 +137,43 @@ START_TEST(a_silent_client_is_lost)
 }
 END_TEST
 
+/* _i: 0 it continues, 1 its process ends although a forked one holds the socket, 2 it is
+ * stopped for too long. */
+START_TEST(a_stopped_client_is_late)
+{
+	struct fake_client *c[2];
+	uint64_t start;
+
+	fa.cfg.timeouts.detect_ms = 4000;
+	fa.cfg.timeouts.stopped_ms = 30000;
+	fake_job(&fa, c, 2, 2);
+	c[1]->stopped = true;
+	start = fa.now_ms;
+	for (unsigned beat = 1; beat <= 20; beat++) {
+		pass_time(start + 1000 * beat);
+		pong(c[0]);
+	}
+	fake_settle(&fa);
+	ck_assert_str_eq(c[1]->story, "WELCOME READY");
+	ck_assert_uint_eq(c[1]->pings, 4); /* its socket is not filled */
+	if (_i == 0)
+		pong(c[1]);
+	c[1]->stopped = _i == 2;
+	for (unsigned beat = 21; beat <= 31; beat++) {
+		pass_time(start + 1000 * beat);
+		pong(c[0]);
+		if (_i == 0)
+			pong(c[1]);
+	}
+	fake_settle(&fa);
+	ck_assert_str_eq(c[1]->story, _i ? "WELCOME READY ABORT:-6" : "WELCOME READY");
+	if (_i)
+		ck_assert_str_eq(fa.engines[0].why,
+				 _i == 1 ? "rank 1 (pid 102 on host) was lost: nothing was heard from it for 20.0 s"
+					 : "rank 1 (pid 102 on host) was lost: nothing was heard from it for 30.0 s");
+}
+END_TEST
+
 START_TEST(an_agent_that_stood_still_reports_no_silence)
 {
 	struct fake_client *c[2];
@@ -311,6 +348,7 @@ int main(void)
 	tcase_add_test(t, hello_is_the_first_message_and_unique);
 	tcase_add_test(t, the_pid_of_the_kernel_replaces_that_of_hello);
 	tcase_add_test(t, a_silent_client_is_lost);
+	tcase_add_loop_test(t, a_stopped_client_is_late, 0, 3);
 	tcase_add_test(t, an_agent_that_stood_still_reports_no_silence);
 	tcase_add_test(t, heartbeats_follow_the_shorter_detection_time);
 	tcase_add_test(t, a_client_that_got_abort_need_not_answer);

@@ -262,7 +262,7 @@ static int run_lane(bool paranoid)
 	ck_assert_int_ge(pid, 0);
 	if (!pid) {
 		world_open(&w);
-		if (lane_thread_start(&w.lane, 0, rs_kernels_usable(0), 60000, paranoid, &log, &w.out, &e))
+		if (lane_thread_start(&w.lane, 0, rs_kernels_usable(0), 60000, 60000, paranoid, &log, &w.out, &e))
 			_exit(1);
 		play(&w);
 		lane_thread_stop(w.lane);
@@ -300,7 +300,7 @@ START_TEST(out_of_memory_ends_the_exchange)
 		ck_assert_uint_lt(++step, STEPS_MAX);
 		world_open(&w);
 		memory_fail_at(step, _i);
-		rc = lane_thread_start(&w.lane, 0, rs_kernels_usable(0), 60000, false, &log, &w.out, &e);
+		rc = lane_thread_start(&w.lane, 0, rs_kernels_usable(0), 60000, 60000, false, &log, &w.out, &e);
 		if (rc == RS_OK) {
 			play(&w);
 			lane_thread_stop(w.lane);
