@@ -129,7 +129,7 @@ int exchange_new(struct exchange **ret, const struct exchange_options *opt, uint
 	x->absent_by_ms = now_ms + min64(opt->connect_ms / 2, LINK_ABSENT_MS);
 	x->retaining = p->retain && p->reducers_n > 1;
 	x->view.n = p->reducers_n;
-	x->next_ms = now_ms;
+	x->next_ms = x->armed_ms = now_ms;
 	x->links_changed = true;
 	x->links_n = exchange_count_links(p);
 	x->max_lead = p->shards;

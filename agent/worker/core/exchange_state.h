@@ -70,7 +70,8 @@ struct exchange {
 	struct rs_err abort_reason;  /* what ABORT says: err, with this rank's name if the cause is local */
 	struct rs_cause abort_cause; /* the same as data */
 	uint64_t connect_by_ms, absent_by_ms, flush_by_ms, next_ms;
-	uint64_t woke_ms; /* when this process had last not run for half of detect_ms; 0: never */
+	uint64_t armed_ms; /* next_ms as the last tick left it: a later tick shows that this process did not run */
+	uint64_t woke_ms;  /* when this process had last not run for half of detect_ms; 0: never */
 	bool links_changed;
 
 	struct exchange_op *first, *last; /* pending operations, in the order of seq */

@@ -60,7 +60,7 @@ static uint64_t exchange_tick_link(struct link *l, uint64_t now_ms)
  * is due. */
 static uint64_t exchange_tick_links(struct exchange *x, uint64_t now_ms)
 {
-	uint64_t late_ms = now_ms > x->next_ms ? now_ms - x->next_ms : 0;
+	uint64_t late_ms = now_ms > x->armed_ms ? now_ms - x->armed_ms : 0;
 	uint64_t due = UINT64_MAX;
 
 	if (late_ms >= x->params->detect_ms / 2)
@@ -167,5 +167,5 @@ void exchange_tick(struct exchange *x, uint64_t now_ms)
 	else
 		due = min64(min64(due, exchange_tell_nonfinite(x, now_ms)),
 			    min64(x->degraded_ms, exchange_op_deadline(x, now_ms)));
-	x->next_ms = due;
+	x->next_ms = x->armed_ms = due;
 }
