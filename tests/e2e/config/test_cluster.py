@@ -115,8 +115,8 @@ class Refused(unittest.TestCase):
                   "authentication")
 
     def test_a_secret_that_is_missing(self):
-        self.ends([SERVER], cluster("workerpool2", 0) | {"REDUCTION_SECRET": "/none"},
-                  "CLUSTER_SPEC: server.secret: ", "/none")
+        self.ends([SERVER], cluster("workerpool2", 0) | {"REDUCTION_SECRET": "/etc/none"},
+                  "CLUSTER_SPEC: server.secret: ", "/etc/none")
 
     def test_a_file_or_listen_wins(self):
         with harness.Cluster(reducers=0) as c:

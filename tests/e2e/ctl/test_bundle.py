@@ -74,7 +74,7 @@ class Bundle(unittest.TestCase):
         text = {name: data.decode(errors="replace") for name, data in files.items()}
         self.assertRegex(text["targets.txt"], r"(?m)^r0 \(.*\): answered$")
         self.assertRegex(text["targets.txt"], r"(?m)^r1 \(.*\): no answer: .*connection refused; is gRPC on there")
-        self.assertIn("secret: left-out-because-it-names-no-file\n", text["configuration/01.yaml"])
+        self.assertIn('secret: "the file with this name (not shown: ', text["configuration/01.yaml"])
         self.assertIn(f"read_token: {token}\n", text["configuration/01.yaml"])
         self.assertIn("REDUCTION_SECRET=(left out)\n", text["environment.txt"])
         self.assertIn("REDUCTION_LOG=info\n", text["environment.txt"])

@@ -142,7 +142,7 @@ class Reductionctl(unittest.TestCase):
         text = planned.read_text()
         self.assertIn("  workers: 5\n", text)
         self.assertIn("server:\n  listen: \"127.0.0.1:7600\"\n  grpc: \"\"\n  http: \"\"\n  http_tls: off\n"
-                      "  lanes: auto\n", text)
+                      "  http_insecure: false\n  lanes: auto\n", text)
         # over the file that it is made from, and the same comes out
         status, out, err = ctl("plan", str(planned), "--write", str(planned))
         self.assertEqual((status, err, out.splitlines()[-1]), (0, "", f"written to {planned}"))

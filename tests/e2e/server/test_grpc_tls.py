@@ -135,7 +135,7 @@ class Refused(GrpcTls):
                  f"{CLOSED} not accept this side's certificate"),
                 (c, self.good.worker("team-a"), "the certificate of team-a may not join job test here"),
             )
-            c.reducers[0].wait_text(r"connection-refused .*transport=grpc\+tls reason=\".*team-a may not join job test")
+            c.reducers[0].wait_text(r"connection-refused .*transport=grpc\+tls .*reason=\".*team-a may not join")
             config = {**self.good.worker("team-a"), "job": {"name": "a7", "transport": "grpc"}}
             self.summed(c.start_workers(2, test_tls.WORKER, config=config))
 

@@ -109,7 +109,7 @@ END_TEST
 START_TEST(another_rank_says_that_this_rank_was_lost)
 {
 	struct control_view v = {
-	    .n = 2, .lives = {0, 1}, .lost = 2, .reported = true, .cause = {RS_EPEER, 1, 0, RS_LOSS_SILENT}};
+	    .n = 2, .lives = {0, 1}, .lost = 2, .reported = true, .cause = {RS_EPEER, 1, 0, RS_LOSS_SILENT, false}};
 	struct reducers f;
 	struct reducers_op o;
 
