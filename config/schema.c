@@ -183,6 +183,9 @@ const struct schema_key schema_keys[] = {
  "without a secret are refused. Read at each connection, so secrets may be added, changed and removed"},
 {"server", "secret", SCHEMA_PATH, AT(server, secret), .min = 0, .secret = true, .max = RS_PATH_LEN - 1, .def = "",
  .help = "File with the secret of every job that has none in `secrets_dir`. Read at each connection"},
+{"server", "state_dir", SCHEMA_PATH, AT(server, state_dir), .min = 0, .max = RS_PATH_LEN - 1, .def = "",
+ .help = "Folder in which a reducer with `grpc` or `http` keeps the records of its last 1024 jobs. Empty: "
+ "`$STATE_DIRECTORY`, which systemd sets with `StateDirectory=`; without it they are forgotten at the end"},
 {"server", "max_jobs", SCHEMA_NUMBER, AT(server, max_jobs), .min = 1, .max = 4096, .def = "64",
  .help = "Most jobs at the same time; further ones are refused and may retry"},
 {"server", "max_workers", SCHEMA_NUMBER, AT(server, max_workers), .min = 1, .max = RS_WORLD_MAX, .def = "256",

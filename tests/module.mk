@@ -28,6 +28,8 @@ $(B)/tests/unit/common/host/test_host: $(host_libs)
 $(B)/tests/unit/common/host/test_host: private unit_libs := -Wl,--start-group $(host_libs) -Wl,--end-group $(LIBS) $(HTTP_LIBS)
 # answers of the HTTP port, without the port
 $(B)/tests/unit/common/host/test_metrics: $(B)/common/host/http/answer.o $(libhttp)
+# the records of jobs on disk
+$(B)/tests/unit/common/host/test_record_file: $(B)/common/host/record_file.o
 # the plugin's communicator, with an engine of the test
 $(B)/tests/unit/agent/nccl/test_coll: $(patsubst %,$(B)/agent/nccl/%.o,coll coll_open coll_close plugin device tuner)
 $(B)/tests/unit/agent/nccl/test_coll: private WRAP := -Wl,--wrap=pthread_mutex_lock

@@ -57,6 +57,7 @@ void host_init(struct host *h, const struct host_options *opt)
 	*h = (struct host){.opt = *opt, .as_read = *opt->as_read, .drain_ms = opt->cfg->timeouts.drain_ms};
 	h->as_read.reducers = NULL;
 	h->as_read.sharding.owner = NULL;
+	h->records.fd = -1;
 	h->thread = pthread_self();
 	h->started_ms = uv_now(opt->loop);
 	h->lines_end = &h->lines;
@@ -95,5 +96,6 @@ void host_free(struct host *h)
 	unauth_free(h->unauth);
 	free(h->events);
 	free(h->jobs);
+	record_file_close(&h->records);
 	pthread_mutex_destroy(&h->lock);
 }

@@ -18,6 +18,7 @@
 #define RS_COMMON_HOST_HOST_H
 
 #include "common/host/http/port.h"
+#include "common/host/record_file.h"
 #include "common/host/service/control_uv.h"
 #include "common/notify.h"
 #include "common/stamp.h"
@@ -93,6 +94,7 @@ struct host_ports {
 	const char *grpc, *http; /* addresses; "": no such port */
 	int http_tls;            /* enum tls_mode */
 	bool grpc_tls;           /* the gRPC port uses the TLS of the configuration */
+	const char *state_dir;   /* folder for the records of ended jobs; NULL: they are not kept on disk */
 	unsigned threads;        /* of the gRPC port */
 	unsigned calls_max;      /* calls of `method` at the same time */
 	/* Makes one more method of the gRPC port; host.rpc is set. NULL: there is none.
@@ -168,8 +170,9 @@ struct host {
 	bool tracing;
 	struct trace *traces;
 	uv_timer_t trace_limit;
-	struct events *events; /* owned; exists if `control` does */
-	struct events *jobs;   /* the same: the records of ended jobs */
+	struct events *events;      /* owned; exists if `control` does */
+	struct events *jobs;        /* the same: the records of ended jobs */
+	struct record_file records; /* those on disk */
 
 	_Atomic unsigned answered; /* answers that have not been counted yet; any thread */
 	pthread_mutex_t lock;      /* protects the following fields; any thread */

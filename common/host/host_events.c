@@ -29,6 +29,15 @@ static void host_on_other_line(struct host *h, enum rs_log_level level, const ch
 	host_wake(h);
 }
 
+static void host_add_record(struct host *h, enum rs_log_level level, const struct rs_kv *kv, unsigned n)
+{
+	struct rs_err e;
+
+	events_add(h->jobs, host_unix_ms(), level, EVENT_JOB, kv, n);
+	if (h->records.fd >= 0 && record_file_add(&h->records, h->jobs, &e))
+		rs_log(h->opt.log, RS_LOG_WARN, "record-lost", rs_kv_s("reason", e.msg));
+}
+
 static void host_on_line(void *ctx, enum rs_log_level level, const char *event, const struct rs_kv *kv, unsigned n)
 {
 	struct host *h = ctx;
@@ -40,7 +49,7 @@ static void host_on_line(void *ctx, enum rs_log_level level, const char *event, 
 	host_events_take(h); /* they came earlier */
 	events_add(h->events, host_unix_ms(), level, event, kv, n);
 	if (!strcmp(event, EVENT_JOB))
-		events_add(h->jobs, host_unix_ms(), level, event, kv, n);
+		host_add_record(h, level, kv, n);
 	service_event_added(control_uv_service(h->control));
 }
 

@@ -183,6 +183,8 @@ int host_open_ports(struct host *h, const struct host_ports *ports, struct rs_er
 	rc = host_new_control(h, e);
 	if (rc)
 		return rc;
+	if (ports->state_dir && record_file_open(&h->records, ports->state_dir, h->jobs, e))
+		return rs_wrap(e, "%s.state_dir", section);
 	host_events_start(h);
 	rc = host_files_read(h, h->opt.cfg, &files, e);
 	if (!rc)

@@ -208,7 +208,13 @@ void check_http(struct check *c, const struct check_http_port *port)
 void check_listens(struct check *c)
 {
 	const struct rs_config *cfg = c->cfg;
+	struct rs_err e;
 
+	if (cfg->server.state_dir[0] && !cfg->server.grpc[0] && !cfg->server.http[0]) {
+		rs_fail(&e, RS_ECONFIG,
+			"no records are kept, since without server.grpc or server.http nobody reads them");
+		check_add(c, CHECK_WARNING, "server", -1, "state_dir", &e);
+	}
 	check_one(c, "listen", cfg->server.listen);
 	if (cfg->server.grpc[0]) {
 		check_one(c, "grpc", cfg->server.grpc);

@@ -77,10 +77,23 @@ static void server_control_on_status_free(void *status)
 	status_free(status);
 }
 
-static const char *const fixed[] = {
-    "server.listen",   "server.grpc",        "server.http",          "server.http_tls",    "server.lanes",
-    "server.cpu",      "server.insecure",    "server.http_insecure", "server.secrets_dir", "server.secret",
-    "timeouts.detect", "timeouts.handshake", "security.tls",         "logging.format",     NULL};
+static const char *const fixed[] = {"server.listen",
+				    "server.grpc",
+				    "server.http",
+				    "server.http_tls",
+				    "server.lanes",
+				    "server.cpu",
+				    "server.insecure",
+				    "server.http_insecure",
+				    "server.secrets_dir",
+				    "server.secret",
+				    "server.state_dir",
+				    "timeouts.detect",
+				    "timeouts.stopped",
+				    "timeouts.handshake",
+				    "security.tls",
+				    "logging.format",
+				    NULL};
 
 static const struct host_daemon reducer = {
     .process = "reducer",

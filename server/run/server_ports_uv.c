@@ -4,13 +4,17 @@
 #include "config/check/check.h"
 #include "server/run/server_streams.h"
 
+#include <stdlib.h>
+
 int server_ports_open(struct server *s, struct rs_err *e)
 {
+	const char *state = s->cfg->server.state_dir;
 	struct host_ports ports = {
 	    .grpc = s->cfg->server.grpc,
 	    .http = s->cfg->server.http,
 	    .http_tls = s->cfg->server.http_tls,
 	    .grpc_tls = true,
+	    .state_dir = state[0] ? state : getenv("STATE_DIRECTORY"),
 	    .threads = s->lanes_n, /* receiving takes as much processor time here as summing takes in the lanes */
 	    .calls_max = s->max_connections,
 	    .method = server_streams_method,

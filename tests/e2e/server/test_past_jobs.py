@@ -4,6 +4,7 @@
 """reductionctl jobs, and /jobs: what is remembered of jobs that have ended."""
 
 import json
+import tempfile
 import time
 import unittest
 
@@ -70,6 +71,31 @@ class PastJobs(unittest.TestCase):
             self.assertRegex("\n".join(rows[5:]), r"(?m)^  dead, generation 0: rank 1 \(.*\) was lost: ")
             self.assertEqual(len(ctl("jobs", "--json", str(config)).splitlines()), 8)
             self.assertEqual(len(ctl("jobs", "--job", "dead", str(config)).splitlines()), 3)
+
+    def test_records_on_disk(self):
+        """They are there after kill -9 and after a normal restart; another process may not use the same folder."""
+        with tempfile.TemporaryDirectory() as folder:
+            config = {"server": {"state_dir": folder}}
+            with harness.Cluster(reducers=1, server_config=config, server_args=[*HTTP, *GRPC]) as c:
+                for number in (1, 2):
+                    reducer = c.reducers[0]
+                    self.end(c, f"job{number}", "finish")
+                    until(lambda: len(self.records(reducer)) == number, "its record")
+                    before = self.records(reducer)
+                    (reducer.kill if number == 1 else reducer.stop)()
+                    reducer.wait()
+                    c.start_reducer(0)
+                    self.assertEqual(self.records(c.reducers[0]), before)
+                second = c.start("second", [harness.binary("reduction-server"), "--listen", "127.0.0.1:0", "--config",
+                                            c.write_config("server.yaml", config), *HTTP])  # fmt: skip
+                self.assertEqual(second.wait(), 1)
+                self.assertIn(f"server.state_dir: {folder}/jobs is in use by another process", second.err)
+            env = {"STATE_DIRECTORY": folder}  # as systemd sets it
+            with harness.Cluster(reducers=0) as c:
+                third = c.start("third", [harness.binary("reduction-server"), "--listen", "127.0.0.1:0", *HTTP], env)
+                third.wait_text("listening")
+                self.assertEqual([fields(e)["job"] for e in self.records(third)], ["job1", "job2"])
+                self.assertEqual(third.stop(), 0)
 
 
 if __name__ == "__main__":
