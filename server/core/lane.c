@@ -186,7 +186,7 @@ static void session_silent(struct session *s)
 {
 	struct stripe *st = s->stripe;
 	uint8_t payload[FRAME_CONTROL_MAX];
-	bool narrow = session_sends_only_small(s);
+	bool narrow = !s->stopped && session_sends_only_small(s);
 	uint64_t silent_ms = s->stopped ? st->owner->now_ms - s->last_rx_ms : st->owner->opt.detect_ms;
 	struct rs_err why;
 	char name[160];

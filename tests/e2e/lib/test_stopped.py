@@ -135,7 +135,7 @@ class Stopped(unittest.TestCase):
             ranks[1].signal(signal.SIGSTOP)
             said = ranks[0].said("end", timeout=30)
             self.assertRegex(said["message"], rf"rank 1 .* was lost: nothing was heard from it for {2 * DETECT}\.")
-            self.assertGreater(time.monotonic() - since, 2 * DETECT)
+            self.assertGreater(time.monotonic() - since, 1.5 * DETECT)  # from the last heartbeat on
             ranks[1].kill()
 
     def test_acknowledgements_that_prove_nothing(self):

@@ -91,7 +91,9 @@ def grpc_of(proc):
 
 def ctl(*words):
     """Returns what reductionctl prints."""
-    return subprocess.run([harness.binary("reductionctl"), *words], capture_output=True, text=True, check=True).stdout
+    env = {**os.environ, **harness.sanitizer_env(["reductionctl"])}
+    return subprocess.run([harness.binary("reductionctl"), *words], capture_output=True, text=True, check=True,
+                          env=env).stdout  # fmt: skip
 
 
 def samples(text):
