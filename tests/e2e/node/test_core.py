@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-# run: beside-others
-"""What a core of a daemon would contain: no gradients."""
+# run: beside-others no-tsan
+"""What a core of a daemon would contain: no gradients.
+
+Not under ThreadSanitizer, whose own memory is large.
+"""
 
 import pathlib
 import re
