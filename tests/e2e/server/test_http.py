@@ -96,6 +96,20 @@ def ctl(*words):
                           env=env).stdout  # fmt: skip
 
 
+def run_until_end(c, end, config):
+    """Runs a job of two ranks until it has ended in this way."""
+    ranks = c.start_workers(2, ENDS, {"END": end}, config)
+    for rank in ranks:
+        rank.said("open")
+    if end == "kill":
+        ranks[1].kill()
+    for rank in ranks:
+        if rank.running():
+            rank.tell()
+    for rank in ranks:
+        rank.wait()
+
+
 def samples(text):
     """{name and labels: value} of Prometheus' text."""
     lines = (line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#"))
@@ -191,16 +205,7 @@ class Port(unittest.TestCase):
                 with self.subTest(end=end, failover=not fail):
                     job = {"name": f"{end}-{fail}", "detect_nonfinite": "fail"}
                     config = {"job": {**job, "failover": "fail"} if fail else job}
-                    ranks = c.start_workers(2, ENDS, {"END": end}, config)
-                    for rank in ranks:
-                        rank.said("open")
-                    if end == "kill":
-                        ranks[1].kill()
-                    for rank in ranks:
-                        if rank.running():
-                            rank.tell()
-                    for rank in ranks:
-                        rank.wait()
+                    run_until_end(c, end, config)
                     ended[reason] = ended.get(reason, 0) + 1
                     until(lambda: counts("ended_jobs") == ended, f"end by {reason} in {counts('ended_jobs')}")
             self.assertEqual(counts("refused_connections"), {})

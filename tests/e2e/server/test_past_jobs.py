@@ -9,7 +9,7 @@ import time
 import unittest
 
 import harness
-from test_http import ENDS, GRPC, HAS_HTTP, HTTP, ctl, get, grpc_of, http_of, until
+from test_http import GRPC, HAS_HTTP, HTTP, ctl, get, grpc_of, http_of, run_until_end, until
 
 
 def fields(event):
@@ -18,19 +18,6 @@ def fields(event):
 
 @unittest.skipUnless(harness.HAS_GRPC and HAS_HTTP, "this build has no gRPC or no HTTP")
 class PastJobs(unittest.TestCase):
-    def end(self, c, job, end):
-        """Runs a job of two ranks until it has ended in a way."""
-        ranks = c.start_workers(2, ENDS, {"END": end}, {"job": {"name": job}})
-        for rank in ranks:
-            rank.said("open")
-        if end == "kill":
-            ranks[1].kill()
-        for rank in ranks:
-            if rank.running():
-                rank.tell()
-        for rank in ranks:
-            rank.wait()
-
     def records(self, reducer):
         return json.loads(get(http_of(reducer), "/jobs")[2])
 
@@ -40,7 +27,7 @@ class PastJobs(unittest.TestCase):
             self.assertEqual(len(ctl("jobs", *addresses[:1]).splitlines()), 1)
             before = time.time()
             for job, end in (("good", "finish"), ("ill", "nan"), ("dead", "kill"), ("stopped", "abort")):
-                self.end(c, job, end)
+                run_until_end(c, end, {"job": {"name": job}})
             for reducer in c.reducers:
                 until(lambda: len(self.records(reducer)) == 4, "four records")
                 good, ill, dead, stopped = (fields(e) for e in self.records(reducer))
@@ -79,7 +66,7 @@ class PastJobs(unittest.TestCase):
             with harness.Cluster(reducers=1, server_config=config, server_args=[*HTTP, *GRPC]) as c:
                 for number in (1, 2):
                     reducer = c.reducers[0]
-                    self.end(c, f"job{number}", "finish")
+                    run_until_end(c, "finish", {"job": {"name": f"job{number}"}})
                     until(lambda: len(self.records(reducer)) == number, "its record")
                     before = self.records(reducer)
                     (reducer.kill if number == 1 else reducer.stop)()

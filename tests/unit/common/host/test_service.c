@@ -150,28 +150,9 @@ static void deliver(struct fake_service *w, struct status *st)
 	status_free(st);
 }
 
-START_TEST(status_of_jobs)
+/* Compares the reply with some_status(2). */
+static void expect_status_of_two(const Reduction__V1__StatusReply *m)
 {
-	Reduction__V1__StatusRequest request = REDUCTION__V1__STATUS_REQUEST__INIT;
-	struct service_call *all, *one, *none, *later;
-	Reduction__V1__StatusReply *m;
-	struct fake_service w;
-	struct status *st;
-
-	fservice_open(&w, false);
-	all = fservice_begin(&w, SERVICE_STATUS, &request.base);
-	fservice_expect_wait(all);
-	request.job = "b";
-	request.without_ranks = true;
-	one = fservice_begin(&w, SERVICE_STATUS, &request.base);
-	request.job = "c";
-	none = fservice_begin(&w, SERVICE_STATUS, &request.base);
-	ck_assert_uint_eq(w.collects, 1); /* for all of them */
-	deliver(&w, some_status(2));
-	ck_assert_uint_ge(w.wakes, 1);
-
-	m = fservice_expect_message(all, &reduction__v1__status_reply__descriptor);
-	fservice_expect_end(all, RPC_CODE_OK, "");
 	ck_assert_uint_eq(m->up_ms, 12345);
 	ck_assert(m->draining);
 	ck_assert_uint_eq(m->n_lanes, 3);
@@ -198,6 +179,31 @@ START_TEST(status_of_jobs)
 	ck_assert_str_eq(m->jobs[0]->lost[0]->id, "r1");
 	ck_assert_str_eq(m->jobs[0]->lost[0]->why, "refused");
 	ck_assert(m->jobs[0]->lost[0]->index == 1 && m->jobs[0]->lost[0]->for_ms == 7);
+}
+
+START_TEST(status_of_jobs)
+{
+	Reduction__V1__StatusRequest request = REDUCTION__V1__STATUS_REQUEST__INIT;
+	struct service_call *all, *one, *none, *later;
+	Reduction__V1__StatusReply *m;
+	struct fake_service w;
+	struct status *st;
+
+	fservice_open(&w, false);
+	all = fservice_begin(&w, SERVICE_STATUS, &request.base);
+	fservice_expect_wait(all);
+	request.job = "b";
+	request.without_ranks = true;
+	one = fservice_begin(&w, SERVICE_STATUS, &request.base);
+	request.job = "c";
+	none = fservice_begin(&w, SERVICE_STATUS, &request.base);
+	ck_assert_uint_eq(w.collects, 1); /* for all of them */
+	deliver(&w, some_status(2));
+	ck_assert_uint_ge(w.wakes, 1);
+
+	m = fservice_expect_message(all, &reduction__v1__status_reply__descriptor);
+	fservice_expect_end(all, RPC_CODE_OK, "");
+	expect_status_of_two(m);
 	reduction__v1__status_reply__free_unpacked(m, NULL);
 
 	m = fservice_expect_message(one, &reduction__v1__status_reply__descriptor);
