@@ -7,12 +7,19 @@
  * them. */
 static const uint64_t features_optional = FEATURE_START | FEATURE_PROBE | FEATURE_NONFINITE;
 
+/* A reducer that was lost, and is back, does not count: some ranks may have begun without
+ * it. */
+static bool features_count(const struct link *l)
+{
+	return l->state == LINK_RUNNING && l->x->view.lives[l->reducer] == 0;
+}
+
 uint64_t features_known(const struct exchange *x)
 {
 	uint64_t set = x->features;
 
 	for (unsigned i = 0; !x->features_fixed && i < x->links_n; i++)
-		if (x->links[i].state == LINK_RUNNING && link_lives(&x->links[i]))
+		if (features_count(&x->links[i]))
 			set &= x->links[i].features;
 	return set;
 }
@@ -34,18 +41,17 @@ uint64_t exchange_features(const struct exchange *x)
 	return features_known(x);
 }
 
-int features_check_reducer(const struct exchange *x, const struct control_welcome *w, struct rs_err *e)
+int features_check_reducer(const struct link *l, const char *software, struct rs_err *e)
 {
-	uint64_t missing = x->features & ~w->features & ~features_optional;
+	uint64_t missing = l->x->features & ~l->offers & ~features_optional;
 	char names[120];
 
-	if (!x->features_fixed || !missing)
+	if (!l->x->features_fixed || !missing)
 		return RS_OK;
 	return rs_fail(e, RS_EREFUSED,
 		       "it runs %s, which does not have what the job uses since its start (%s): start a newer release "
 		       "there, or set job.features: baseline before the job starts",
-		       w->software[0] ? w->software : "an unknown release",
-		       features_text(names, sizeof names, missing));
+		       software[0] ? software : "an unknown release", features_text(names, sizeof names, missing));
 }
 
 /* Two trainings with one name and one run have met: on this reducer this rank is in the

@@ -91,6 +91,7 @@ struct link {
 	uint32_t peer_detect_ms;
 	unsigned tries;
 	char reason[CONTROL_MESSAGE]; /* why the last attempt failed */
+	uint64_t offers;              /* LINK_JOINED, LINK_RUNNING: the features of WELCOME */
 	uint64_t features;            /* LINK_RUNNING: those of START */
 
 	struct control_waiting waiting; /* the last WAITING */

@@ -117,7 +117,8 @@ static void link_on_welcome(struct link *l, uint64_t now_ms)
 		link_refused(l, e.code, e.msg, NULL, now_ms);
 		return;
 	}
-	if (features_check_reducer(l->x, &w, &e)) {
+	l->offers = w.features;
+	if (features_check_reducer(l, w.software, &e)) {
 		link_refused(l, e.code, e.msg, NULL, now_ms);
 		return;
 	}
@@ -243,7 +244,7 @@ static void link_on_view(struct link *l, uint64_t now_ms)
 			       l->x->params->reducers_n);
 	else if (l->frame.type == FRAME_VIEW)
 		view_received(l, &v, now_ms);
-	else if (view_resumed(l, &v, &e))
+	else if (view_resumed(l, &v, now_ms, &e))
 		link_violation(l, now_ms, "%s", e.msg);
 }
 

@@ -162,15 +162,28 @@ static void view_drop_links(struct exchange *x, unsigned reducer, const struct l
 	}
 }
 
+/* Loses the reducers that came back before it was known what the job uses, and do not
+ * have that. */
+static void view_drop_unable(struct exchange *x, uint64_t now_ms)
+{
+	struct rs_err e;
+
+	for (unsigned i = 0; i < x->links_n && x->state == EXCHANGE_RUNNING; i++)
+		if (link_lives(&x->links[i]) && features_check_reducer(&x->links[i], "", &e))
+			view_lose_reducer(x, x->links[i].reducer, &(struct loss){.why = e.msg}, NULL, now_ms);
+}
+
 /* Fixes the features when the first chunk may be sent. */
-static void view_fix_features(struct exchange *x)
+static void view_fix_features(struct exchange *x, uint64_t now_ms)
 {
 	bool begins = x->view_number == 0;
 
 	for (unsigned i = 0; i < x->links_n; i++)
 		begins |= x->links[i].state == LINK_RUNNING && x->links[i].view == x->view_number;
-	if (begins && x->state == EXCHANGE_RUNNING && !x->features_fixed)
-		features_fix(x);
+	if (!begins || x->state != EXCHANGE_RUNNING || x->features_fixed)
+		return;
+	features_fix(x);
+	view_drop_unable(x, now_ms);
 }
 
 /* Enters EXCHANGE_RUNNING when all links of living reducers have received START. */
@@ -182,12 +195,12 @@ static void view_check_running(struct exchange *x, uint64_t now_ms)
 		if (link_lives(&x->links[i]) && x->links[i].state != LINK_RUNNING)
 			return;
 	x->state = EXCHANGE_RUNNING;
-	view_fix_features(x);
 	x->running_ms = now_ms ? now_ms : 1;
 	x->links_changed = true;
 	x->next_ms = now_ms;
 	for (struct exchange_op *op = x->first; op; op = op->next)
 		op->started_ms = now_ms;
+	view_fix_features(x, now_ms);
 }
 
 /* The view has changed: all links start again from the positions that all ranks have. */
@@ -392,7 +405,7 @@ void view_received(struct link *l, const struct control_view *v, uint64_t now_ms
 		view_apply(x, now_ms);
 }
 
-int view_resumed(struct link *l, const struct control_view *v, struct rs_err *e)
+int view_resumed(struct link *l, const struct control_view *v, uint64_t now_ms, struct rs_err *e)
 {
 	struct exchange *x = l->x;
 
@@ -406,10 +419,10 @@ int view_resumed(struct link *l, const struct control_view *v, struct rs_err *e)
 				       (unsigned long long)v->start[p], (unsigned long long)x->view.start[p]);
 	l->view = x->view_number;
 	features_narrow(x, v->features);
-	view_fix_features(x);
 	for (unsigned p = 0; p < x->params->priorities; p++)
 		stream_begin(l, p, v->start[p]);
 	x->links_changed = true;
+	view_fix_features(x, now_ms);
 	return RS_OK;
 }
 

@@ -175,6 +175,55 @@ START_TEST(a_reducer_without_what_the_job_uses_cannot_return)
 }
 END_TEST
 
+/* Lets time pass in which other reducers are heard. */
+static void wait_without(struct reducers *f, uint32_t ms)
+{
+	for (uint32_t at = 0; at < ms; at += 50) {
+		for (unsigned i = 0; i < VIEWS_LINKS && at % 500 == 0; i++)
+			if (i != 2)
+				reducers_say_control(f, i, FRAME_PING, NULL, 0);
+		reducers_advance(f, 50);
+	}
+}
+
+/* Reducer 1 is lost and comes back before the job begins, with these features. */
+static const struct {
+	uint64_t has;
+	bool lost_again;
+} early[] = {
+    {FEATURE_START | NEWER, false},
+    {NEWER, false},
+    {FEATURE_START, true},
+};
+
+/* Other ranks may have begun before it came back, so it does not decide. */
+START_TEST(a_reducer_that_came_back_decides_nothing)
+{
+	struct reducers f;
+
+	open_offering(&f, FEATURE_START | NEWER);
+	say_start(&f, 0, FEATURE_START | NEWER, MINE);
+	say_start(&f, 1, FEATURE_START | NEWER, MINE);
+	views_say_lives(&f, 0, 0, 1, 0);
+	reducers_cut(&f, 2, "cut");
+	wait_without(&f, 1000);
+	ck_assert(f.l[2].greeted && f.l[2].hello.rejoin);
+	say_welcome(&f, 2, early[_i].has);
+	say_start(&f, 2, early[_i].has & FEATURE_START ? early[_i].has : 0, early[_i].has & FEATURE_START ? MINE : 0);
+	ck_assert_uint_eq(f.back, 1);
+	ck_assert_int_eq(exchange_state(f.x), EXCHANGE_JOINING);
+	say_start(&f, 3, FEATURE_START | NEWER, MINE);
+	ck_assert_uint_eq(exchange_features(f.x), FEATURE_START | NEWER);
+	ck_assert(f.l[2].up);
+	reducers_resume(&f, 3);
+	reducers_pump(&f);
+	ck_assert_uint_eq(exchange_features(f.x), FEATURE_START | NEWER);
+	ck_assert_uint_eq(f.lost, early[_i].lost_again ? 2 : 1);
+	ck_assert_int_eq(exchange_state(f.x), EXCHANGE_RUNNING);
+	reducers_close(&f);
+}
+END_TEST
+
 /* A rank of a job that uses `probe` has lost reducer 1, and reads WELCOME of one that has
  * these features. */
 static void open_return(struct reducers *f, uint64_t has)
@@ -247,17 +296,6 @@ START_TEST(a_wrong_answer_to_probe_is_a_breach)
 }
 END_TEST
 
-/* Lets time pass in which other reducers are heard. */
-static void wait_without(struct reducers *f, uint32_t ms)
-{
-	for (uint32_t at = 0; at < ms; at += 50) {
-		for (unsigned i = 0; i < VIEWS_LINKS && at % 500 == 0; i++)
-			if (i != 2)
-				reducers_say_control(f, i, FRAME_PING, NULL, 0);
-		reducers_advance(f, 50);
-	}
-}
-
 /* A reducer to which small messages pass, and large ones do not: 0 the rank hears nothing
  * more of it, 1 the reducer says that it hears nothing more of the rank. It is tried
  * again after 5 s, 10 s, ..., and the reason is the path. */
@@ -297,6 +335,7 @@ static void add_tests(TCase *tc)
 	tcase_add_test(tc, a_start_of_another_rank_0_is_another_training);
 	tcase_add_test(tc, a_start_that_was_not_announced_is_a_breach);
 	tcase_add_test(tc, resume_says_what_others_use);
+	tcase_add_loop_test(tc, a_reducer_that_came_back_decides_nothing, 0, sizeof early / sizeof early[0]);
 	tcase_add_loop_test(tc, a_reducer_without_what_the_job_uses_cannot_return, 0,
 			    sizeof returns / sizeof returns[0]);
 }
