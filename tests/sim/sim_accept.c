@@ -48,7 +48,7 @@ static void draw_intruder(struct conn *c, const struct control_hello *hello)
 	struct reducer *r = c->reducer;
 	struct sim *s = c->sim;
 
-	if (r->intruder.rank || !c->rank || !sim_chance(s, 5))
+	if (r->intruder.rank || !c->rank || !sim_chance(s, 5) || c->rank->stalled)
 		return;
 	r->intruder = (struct intruder){.hello = *hello, .rank = c->rank};
 	r->intruder.hello.incarnation = sim_random(s);

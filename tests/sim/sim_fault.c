@@ -312,8 +312,20 @@ static void unmet(struct team *t, const struct rank *k)
 		t->hit = (1u << t->cfg.reducers_n) - 1;
 }
 
+/* Returns whether another process wants, or will want, the place of this rank. */
+static bool has_intruder(const struct rank *k)
+{
+	const struct sim *s = k->sim;
+
+	for (unsigned i = 0; i < s->reducers_n; i++)
+		if (s->reducers[i].intruder.rank == k)
+			return true;
+	return false;
+}
+
 /* Stops a rank for longer than the detection time. If its kernel counts, nobody notices
- * unless that is longer than stopped_ms. */
+ * unless that is longer than stopped_ms, with an earlier stop, or another process wants
+ * the rank's place: a stopped process does not answer whether it lives. */
 static void stall(struct team *t, const struct fault *f)
 {
 	struct rank *k = &t->ranks[f->rank];
@@ -322,7 +334,7 @@ static void stall(struct team *t, const struct fault *f)
 			  : t->sim->stopped_ms ? t->sim->stopped_ms + 500
 					       : 2 * detect_ms(t) + 500;
 
-	if (!late || joining(t))
+	if (!late || k->stalled || joining(t) || has_intruder(k))
 		blame_rank(t, f, true);
 	unmet(t, k);
 	k->stalled = true;
