@@ -7,11 +7,12 @@
  * them. */
 static const uint64_t features_optional = FEATURE_START | FEATURE_PROBE | FEATURE_NONFINITE;
 
-/* A reducer that was lost, and is back, does not count: some ranks may have begun without
- * it. */
-static bool features_count(const struct link *l)
+/* What a job can use with the reducer of a link. One that was lost and is back must not
+ * decide about the optional ones, since some ranks may have begun before; the others it
+ * has, or these ranks do not take it back. */
+static uint64_t features_with(const struct link *l)
 {
-	return l->state == LINK_RUNNING && l->x->view.lives[l->reducer] == 0;
+	return l->x->view.lives[l->reducer] == 0 ? l->features : l->offers | features_optional;
 }
 
 uint64_t features_known(const struct exchange *x)
@@ -19,8 +20,8 @@ uint64_t features_known(const struct exchange *x)
 	uint64_t set = x->features;
 
 	for (unsigned i = 0; !x->features_fixed && i < x->links_n; i++)
-		if (features_count(&x->links[i]))
-			set &= x->links[i].features;
+		if (x->links[i].state == LINK_RUNNING && link_lives(&x->links[i]))
+			set &= features_with(&x->links[i]);
 	return set;
 }
 
@@ -46,7 +47,7 @@ int features_check_reducer(const struct link *l, const char *software, struct rs
 	uint64_t missing = l->x->features & ~l->offers & ~features_optional;
 	char names[120];
 
-	if (!l->x->features_fixed || !missing)
+	if (!l->x->features_fixed || !missing || l->state < LINK_JOINED || l->state > LINK_RUNNING)
 		return RS_OK;
 	return rs_fail(e, RS_EREFUSED,
 		       "it runs %s, which does not have what the job uses since its start (%s): start a newer release "

@@ -4,8 +4,8 @@
  * job begins with what the STARTs of all living reducers have in common. A rank that
  * loses a reducer before it begins may have seen fewer of them than a rank that has
  * begun. So each VIEW has the sender's set, and RESUME, for which such a rank waits, what
- * all ranks have said. A reducer that was lost and is back narrows nothing: a rank may
- * have begun before. It is lost again if it does not have what the job uses. */
+ * all ranks have said. A reducer that was lost is back only for ranks that find in it
+ * what the job uses. */
 #ifndef RS_AGENT_WORKER_CORE_FEATURES_H
 #define RS_AGENT_WORKER_CORE_FEATURES_H
 
@@ -19,7 +19,7 @@ void features_narrow(struct exchange *x, uint64_t set);
 void features_fix(struct exchange *x);
 
 /* Checks that the reducer, of which WELCOME has told the release ("": unknown), has what
- * the job uses, once that is fixed. Errors: RS_EREFUSED. */
+ * the job uses. Without effect before both are known. Errors: RS_EREFUSED. */
 int features_check_reducer(const struct link *l, const char *software, struct rs_err *e);
 /* Takes over the START of a link. Errors: RS_EPROTO, RS_EMISMATCH if it is another start
  * than that of other reducers.

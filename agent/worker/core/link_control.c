@@ -117,16 +117,15 @@ static void link_on_welcome(struct link *l, uint64_t now_ms)
 		link_refused(l, e.code, e.msg, NULL, now_ms);
 		return;
 	}
-	l->offers = w.features;
-	if (features_check_reducer(l, w.software, &e)) {
-		link_refused(l, e.code, e.msg, NULL, now_ms);
-		return;
-	}
-
 	l->peer_detect_ms = w.detect_ms ? w.detect_ms : l->x->params->detect_ms;
 	if (l->peer_detect_ms < LINK_DETECT_MIN_MS)
 		l->peer_detect_ms = LINK_DETECT_MIN_MS;
 	l->state = LINK_JOINED;
+	l->offers = w.features;
+	if (features_check_reducer(l, w.software, &e)) {
+		link_join_failed(l, e.msg, RS_LOSS_OTHER, now_ms);
+		return;
+	}
 	if (!(w.features & FEATURE_PROBE))
 		l->probe = LINK_PROBE_NONE;
 	l->x->links_changed |= l->probe == LINK_PROBE_DUE;
@@ -244,7 +243,7 @@ static void link_on_view(struct link *l, uint64_t now_ms)
 			       l->x->params->reducers_n);
 	else if (l->frame.type == FRAME_VIEW)
 		view_received(l, &v, now_ms);
-	else if (view_resumed(l, &v, now_ms, &e))
+	else if (view_resumed(l, &v, &e))
 		link_violation(l, now_ms, "%s", e.msg);
 }
 
@@ -274,6 +273,8 @@ static void link_on_start(struct link *l, uint64_t now_ms)
 			link_violation(l, now_ms, "%s", e.msg);
 		else
 			exchange_fail(l->x, &e, true, NULL, now_ms);
+	} else if (features_check_reducer(l, "", &e)) {
+		link_join_failed(l, e.msg, RS_LOSS_OTHER, now_ms); /* WELCOME came before the job began */
 	} else {
 		l->state = LINK_RUNNING;
 		l->nonfinite_due = l->x->found.first[0] != '\0';

@@ -162,28 +162,15 @@ static void view_drop_links(struct exchange *x, unsigned reducer, const struct l
 	}
 }
 
-/* Loses the reducers that came back before it was known what the job uses, and do not
- * have that. */
-static void view_drop_unable(struct exchange *x, uint64_t now_ms)
-{
-	struct rs_err e;
-
-	for (unsigned i = 0; i < x->links_n && x->state == EXCHANGE_RUNNING; i++)
-		if (link_lives(&x->links[i]) && features_check_reducer(&x->links[i], "", &e))
-			view_lose_reducer(x, x->links[i].reducer, &(struct loss){.why = e.msg}, NULL, now_ms);
-}
-
 /* Fixes the features when the first chunk may be sent. */
-static void view_fix_features(struct exchange *x, uint64_t now_ms)
+static void view_fix_features(struct exchange *x)
 {
 	bool begins = x->view_number == 0;
 
 	for (unsigned i = 0; i < x->links_n; i++)
 		begins |= x->links[i].state == LINK_RUNNING && x->links[i].view == x->view_number;
-	if (!begins || x->state != EXCHANGE_RUNNING || x->features_fixed)
-		return;
-	features_fix(x);
-	view_drop_unable(x, now_ms);
+	if (begins && x->state == EXCHANGE_RUNNING && !x->features_fixed)
+		features_fix(x);
 }
 
 /* Enters EXCHANGE_RUNNING when all links of living reducers have received START. */
@@ -195,12 +182,12 @@ static void view_check_running(struct exchange *x, uint64_t now_ms)
 		if (link_lives(&x->links[i]) && x->links[i].state != LINK_RUNNING)
 			return;
 	x->state = EXCHANGE_RUNNING;
+	view_fix_features(x);
 	x->running_ms = now_ms ? now_ms : 1;
 	x->links_changed = true;
 	x->next_ms = now_ms;
 	for (struct exchange_op *op = x->first; op; op = op->next)
 		op->started_ms = now_ms;
-	view_fix_features(x, now_ms);
 }
 
 /* The view has changed: all links start again from the positions that all ranks have. */
@@ -366,6 +353,7 @@ static void view_merge_reducer(struct exchange *x, unsigned reducer, const struc
 {
 	uint32_t life = v->lives[reducer], before = x->view.lives[reducer];
 	struct loss loss = {.why = "another rank has lost it"};
+	struct rs_err e;
 	bool here = true;
 
 	/* WELCOME may still be on its way when others have received START; the answer to
@@ -373,9 +361,9 @@ static void view_merge_reducer(struct exchange *x, unsigned reducer, const struc
 	for (unsigned i = 0; i < x->links_n; i++)
 		here &= x->links[i].reducer != reducer ||
 			(x->links[i].state >= LINK_HANDSHAKE && x->links[i].state <= LINK_RUNNING &&
-			 x->links[i].probe != LINK_PROBE_SENT);
-	/* it is back but the connection on which it was seen is lost already; or it was
-	 * lost and this rank did not notice */
+			 x->links[i].probe != LINK_PROBE_SENT && !features_check_reducer(&x->links[i], "", &e));
+	/* it is back but the connection on which it was seen is lost already, or it lacks
+	 * what the job uses; or it was lost and this rank did not notice */
 	if (life % 2 == 0 && (!here || before % 2 == 0))
 		life++;
 	x->view.lives[reducer] = life;
@@ -405,7 +393,7 @@ void view_received(struct link *l, const struct control_view *v, uint64_t now_ms
 		view_apply(x, now_ms);
 }
 
-int view_resumed(struct link *l, const struct control_view *v, uint64_t now_ms, struct rs_err *e)
+int view_resumed(struct link *l, const struct control_view *v, struct rs_err *e)
 {
 	struct exchange *x = l->x;
 
@@ -419,10 +407,10 @@ int view_resumed(struct link *l, const struct control_view *v, uint64_t now_ms, 
 				       (unsigned long long)v->start[p], (unsigned long long)x->view.start[p]);
 	l->view = x->view_number;
 	features_narrow(x, v->features);
+	view_fix_features(x);
 	for (unsigned p = 0; p < x->params->priorities; p++)
 		stream_begin(l, p, v->start[p]);
 	x->links_changed = true;
-	view_fix_features(x, now_ms);
 	return RS_OK;
 }
 

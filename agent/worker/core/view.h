@@ -27,6 +27,6 @@ void view_drained(struct link *l, uint64_t now_ms);
 /* VIEW has arrived. */
 void view_received(struct link *l, const struct control_view *v, uint64_t now_ms);
 /* RESUME has arrived. Errors: RS_EPROTO (it contradicts an earlier frame of the link). */
-int view_resumed(struct link *l, const struct control_view *v, uint64_t now_ms, struct rs_err *e);
+int view_resumed(struct link *l, const struct control_view *v, struct rs_err *e);
 
 #endif
