@@ -313,12 +313,15 @@ static void unmet(struct team *t, const struct rank *k)
 }
 
 /* Returns whether another process wants, or will want, the place of this rank. */
-static bool has_intruder(const struct rank *k)
+static bool is_wanted(const struct rank *k)
 {
 	const struct sim *s = k->sim;
 
 	for (unsigned i = 0; i < s->reducers_n; i++)
 		if (s->reducers[i].intruder.rank == k)
+			return true;
+	for (unsigned i = 0; i < s->teams_n; i++)
+		if (&s->teams[i] != k->team && strcmp(s->teams[i].job, k->team->job) == 0)
 			return true;
 	return false;
 }
@@ -334,7 +337,7 @@ static void stall(struct team *t, const struct fault *f)
 			  : t->sim->stopped_ms ? t->sim->stopped_ms + 500
 					       : 2 * detect_ms(t) + 500;
 
-	if (!late || k->stalled || joining(t) || has_intruder(k))
+	if (!late || k->stalled || joining(t) || is_wanted(k))
 		blame_rank(t, f, true);
 	unmet(t, k);
 	k->stalled = true;
