@@ -100,6 +100,10 @@ unit: $(unit_bin) ## run the unit tests of one build; MATCH=text: only those wit
 e2e: all $(e2e_bin) $(e2e_help) ## run the end-to-end tests of one build
 	$(RUN) --only e2e $(B)=$(SAN)
 
+fault-table: all ## make each fault: after how many seconds do alert, doctor, event, metric, page and jobs show it
+	FAULT_TABLE=$(abspath $(BUILD))/faults.jsonl $(PYTHON) tests/run.py --only e2e --match server/test_alerts $(B)=$(SAN)
+	cat $(BUILD)/faults.jsonl
+
 versions: all ## test the backend of torch.distributed with many versions of torch from PyPI, two hours, then trainers; ARGS="2.15.0 --own"
 	$(PYTHON) tests/versions.py $(ARGS)
 	$(if $(ARGS),,$(MAKE) trainers)
@@ -180,4 +184,4 @@ lint: $(gen_h) ## check format, scripts, common mistakes, and names in comments 
 	tests/lint.sh $(B)/gen
 format: ## format all C files
 	clang-format -i $$(tests/lint.sh --list-c)
-.PHONY: unit sim fault soak versions versions-ci conformance fuzz fuzz-programs fuzz-merge fuzz-coverage e2e core-programs test-programs test-build test-all-build test test-all compat torch-cuda trainers wheel-others fresh layering layering-check lint format
+.PHONY: unit sim fault fault-table soak versions versions-ci conformance fuzz fuzz-programs fuzz-merge fuzz-coverage e2e core-programs test-programs test-build test-all-build test test-all compat torch-cuda trainers wheel-others fresh layering layering-check lint format

@@ -59,6 +59,8 @@ static const char *const action_sending =
 static const char *const action_window = "raise sharding.window: a long link needs more chunks in flight";
 static const char *const action_certificate =
     "put the renewed certificate and key in the place of the old ones; they are read within seconds (deploy/renew.md)";
+static const char *const action_nan =
+    "look for its cause in the step of that rank: agent/README.md, \"Which rank sent NaN\"";
 static const char *const action_memory = "raise server.memory, or add a reducer: new jobs may be refused";
 
 static const char *const action_no_answer =
@@ -225,6 +227,16 @@ static uint64_t mean_us(const Reduction__V1__Histogram *a, const Reduction__V1__
 	return a && b && n >= SLOW_CHUNKS ? grown(a->sum_us, b->sum_us) / n : 0;
 }
 
+/* Single steps with NaN are normal for a scaled loss: they are in few windows. */
+static void look_nan(const struct place *at, const struct job_pair *job)
+{
+	uint64_t more = grown(job->a->nan_operations, job->b->nan_operations);
+
+	if (more)
+		add(at, &(struct kind){"nan", 800, action_nan, false, 0}, "ranks send NaN",
+		    "in %" PRIu64 " operations more; the first: %.300s", more, job->b->nonfinite);
+}
+
 /* Keeps the time of a chunk of this job for doctor_compare. */
 static void keep_pace(const struct place *at, const struct job_pair *job)
 {
@@ -339,6 +351,7 @@ static void look_job(struct place at, const Reduction__V1__StatusReply *before, 
 		return;
 	look_ranks(&at, &pair);
 	look_traffic(&at, &pair);
+	look_nan(&at, &pair);
 	keep_pace(&at, &pair);
 }
 

@@ -19,6 +19,7 @@ import urllib.request
 
 import certs
 import harness
+import prometheus
 
 HAS_HTTP = b"libmicrohttpd.so" in pathlib.Path(harness.binary("reduction-server")).read_bytes()
 TOKEN = "read-token-of-a-test"
@@ -493,68 +494,11 @@ class Tls(unittest.TestCase):
 @unittest.skipUnless(HAS_HTTP, "this build has no HTTP (libmicrohttpd-dev)")
 @unittest.skipUnless(shutil.which("prometheus"), "Debian's package prometheus is not installed")
 class Prometheus(unittest.TestCase):
-    def test_rules(self):
-        rules = DEPLOY / "prometheus" / "reduction.rules.test.yml"
-        done = subprocess.run(["promtool", "test", "rules", rules], capture_output=True, text=True)
-        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
-
-    def test_alerts(self):
-        """None for a healthy job; then one for each fault."""
-        with harness.Cluster(reducers=2, server_args=HTTP) as c:
-            rules = (DEPLOY / "prometheus" / "reduction.rules.yml").read_text().replace("for: 1m\n", "for: 1s\n")
-            rules = re.sub(r"(alert: ReductionNaN\n.*?for: )2m", r"\g<1>1s", rules, flags=re.DOTALL)
-            rules = harness.write_whole(c.dir / "rules.yml", rules)
-            query = self.start(c, [http_of(d) for d in c.reducers], rules=rules)
-            ranks = c.start_workers(2, STEADY)
-            for rank in ranks:
-                rank.said("open")
-            seen = "min(count_over_time(reduction_job_joined_ranks[10s])) > "
-            until(lambda: query(seen + "10"), "ten looks at the job")
-            socket.create_connection(c.address(0).rsplit(":", 1)).close()  # as a load balancer looks
-            until(lambda: query(seen + "15"), "looks after it")
-            self.assertEqual(query("ALERTS"), [])
-            alert = 'ALERTS{alertname="Reduction%s",alertstate="firing"}'
-            ill = c.start_workers(2, SUMS, {"VALUE": "nan"}, {"job": {"name": "ill"}})
-            until(lambda: query('reduction_job_nonfinite_operations_total{reduction_job="ill"} == 0'), "look at it")
-            for line in ("go", ""):
-                for rank in ill:
-                    rank.tell(line)
-                until(lambda: query(alert % "NaN"), "alert for NaN")
-            ranks[1].kill()
-            until(lambda: query(alert % 'JobFailed",reason="rank-lost'), "alert for a rank that was killed")
-            c.reducers[1].kill()
-            until(lambda: query(alert % "ReducerDown"), "alert for a reducer that was killed")
-            names = {a["metric"]["alertname"] for a in query("ALERTS")} - {"ReductionNaN"}
-            self.assertEqual(names, {"ReductionJobFailed", "ReductionReducerDown"})
-
-    def start(self, c, targets, how=None, rules=DEPLOY / "prometheus" / "reduction.rules.yml"):
-        """Starts a Prometheus that reads these targets; returns a function for queries."""
-        held = harness.reserve_port()  # Prometheus sets SO_REUSEADDR too
-        self.addCleanup(held.close)
-        port = held.getsockname()[1]
-        config = {
-            "global": {"scrape_interval": "500ms", "evaluation_interval": "500ms"},
-            "rule_files": [str(rules)],
-            "scrape_configs": [{"job_name": "reduction", "static_configs": [{"targets": targets}],
-                                **(how or {})}],
-        }
-        path = harness.write_whole(c.dir / "prometheus.yml", json.dumps(config))
-        p = c.start("prometheus", ["prometheus", f"--config.file={path}", f"--storage.tsdb.path={c.dir}/tsdb",
-                                   f"--web.listen-address=127.0.0.1:{port}"])
-        p.wait_text("Server is ready to receive web requests", 60)
-
-        def query(what):
-            code, _, text = get(f"127.0.0.1:{port}", "/api/v1/query?" + urllib.parse.urlencode({"query": what}))
-            self.assertEqual(code, 200, f"{what}: {text}")
-            return json.loads(text)["data"]["result"]
-
-        return query
-
     def test_two_reducers_and_an_agent(self):
         on_reducers = {"agent": {"single_node": "reducers", "http": "127.0.0.1:0"}}
         with harness.Cluster(reducers=2, agents=1, lanes=2, server_args=HTTP, config=on_reducers) as c:
             daemons = [*c.reducers, *c.agents]
-            query = self.start(c, [http_of(d) for d in daemons])
+            query = prometheus.Prometheus(c, [http_of(d) for d in daemons]).query
             ranks = c.start_workers(2, STEADY)
             for rank in ranks:
                 rank.said("open")
@@ -585,8 +529,8 @@ class Prometheus(unittest.TestCase):
             at = http_of(c.reducers[0])
             own = {"ca_file": tls.file("ca.pem"), "cert_file": tls.file("prometheus.pem"),
                    "key_file": tls.file("prometheus.key")}  # fmt: skip
-            query = self.start(c, [at], {"scheme": "https", "authorization": {"credentials_file": str(token)},
-                                         "tls_config": own})  # fmt: skip
+            how = {"scheme": "https", "authorization": {"credentials_file": str(token)}, "tls_config": own}
+            query = prometheus.Prometheus(c, [at], how).query
             until(lambda: query("up == 1"), "target that is up")
             self.assertEqual(query("reduction_jobs")[0]["value"][1], "0")
 

@@ -138,6 +138,12 @@ static void certificate_ended(struct sick *s)
 	s->m.certificate_unix_s = 1000000000 - 12 * 3600;
 }
 
+static void nan_sent(struct sick *s)
+{
+	s->job.nan_operations = 40;
+	s->job.nonfinite = (char *)"rank 1 sent NaN: element 5 of all-reduce 7";
+}
+
 static void memory(struct sick *s)
 {
 	s->m.memory_bytes = 950;
@@ -242,6 +248,7 @@ static const struct {
     {slots, "slots-used", "all slots", "99 of 100 slots"},
     {lossy, "retransmissions", "the network to rank 0", "5000 of about 1000000"},
     {slow_link, "sending-slow", "results take long", "9.0 ms on average"},
+    {nan_sent, "nan", "ranks send NaN", "in 40 operations more; the first: rank 1 sent NaN: element 5"},
     {memory, "memory", "nearly used", "95.0 %"},
     {certificate, "certificate-ends", "expires soon", "in 20.0 days"},
     {certificate_ended, "certificate-ended", "has expired", "since 0.5 days"},
