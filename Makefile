@@ -85,8 +85,10 @@ all: $(bin) $(lib) ## build everything; SAN=address,undefined or SAN=thread: wit
 $(B)/%.o: %.c $(B)/flags | $(gen_h)
 	mkdir -p $(@D)
 	$(call say,CC,$<)$(CCACHE) $(CC) $(CPPFLAGS) $(CFLAGS) $(OWN) $(ISA) -c -o $@ $<
+# their assertions name them without the folder of the build, on which no program depends
 $(B)/gen/%.o: $(B)/gen/%.c $(B)/flags
-	$(call say,CC,$<)$(CCACHE) $(CC) $(CPPFLAGS) $(CFLAGS) $(filter-out -Wmissing-prototypes -Wshadow,$(OWN)) -c -o $@ $<
+	$(call say,CC,$<)$(CCACHE) $(CC) $(CPPFLAGS) $(CFLAGS) $(filter-out -Wmissing-prototypes -Wshadow,$(OWN)) \
+		-fmacro-prefix-map=$(B)/= -c -o $@ $<
 $(B)/%.a: $(B)/%.members
 	mkdir -p $(@D)
 	$(call say,AR,$@)rm -f $@ && $(AR) rcs $@ $(filter %.o,$^)

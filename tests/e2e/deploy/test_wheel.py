@@ -167,6 +167,13 @@ class Wheel(unittest.TestCase):
                 subprocess.run(argv, check=True, capture_output=True, cwd=folder)
             self.assertEqual((folder / self.wheel.name).read_bytes(), self.wheel.read_bytes())
 
+    def test_no_folder_of_the_build(self):
+        """The bytes do not depend on it."""
+        with zipfile.ZipFile(self.wheel) as file:
+            for name in self.names:
+                if re.match(r"reduction/(bin|lib)/", name):
+                    self.assertFalse(b"/default/gen/" in file.read(name), name)
+
     def test_uninstall(self):
         with tempfile.TemporaryDirectory(prefix="reduction-") as name:
             env = pathlib.Path(name) / "env"
