@@ -159,9 +159,10 @@ trainers: all ## train with packages of PyPI, with gloo and with our backend; in
 	$(PYTHON) tests/venv.py trainers-4.46 $(TRAINERS_TORCH) "numpy<2" transformers==4.46.3 "accelerate<1.2" setuptools || [ $$? = 77 ]
 	$(PYTHON) tests/run.py --only e2e --match trainers $(B)
 
-OTHERS := numpy grpcio torch==2.14.1 cryptography tensorflow-cpu ray
-wheel-others: all ## sum in one process with packages of PyPI that bring the same libraries; into VENVS=build/venvs, 6 GB
+OTHERS := numpy grpcio torch==2.14.1 cryptography tensorflow-cpu ray auditwheel
+wheel-others: all ## the wheel beside packages of PyPI, and in Pythons 3.9 to 3.14; into VENVS=build/venvs, 6 GB
 	$(PYTHON) tests/venv.py others $(OTHERS) || [ $$? = 77 ]
+	for python in 3.9 3.10 3.11 3.12 3.13 3.14; do $(PYTHON) tests/venv.py $$python numpy pip || [ $$? = 77 ] || exit 1; done
 	$(PYTHON) tests/run.py --only e2e --match wheel_others $(B)
 
 fresh: ## do what the README says in bare roots of Debian 12 and 13, as root; ARGS=--help lists options

@@ -3,6 +3,7 @@
 """Virtual environments with packages of PyPI, for tests that need more than Debian has.
 
     tests/venv.py NAME PACKAGE ...     makes the environment NAME, unless it has been made with these packages
+    tests/venv.py 3.9 PACKAGE ...      the same with that Python, if uv finds it
 
 They are in the folder VENVS, by default build/venvs. Exit status 77: PyPI cannot be reached, and why is printed. uv
 makes them if it is there, else python3's own venv and pip.
@@ -10,6 +11,7 @@ makes them if it is there, else python3's own venv and pip.
 
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -36,8 +38,11 @@ def make(name, packages):
         return True
     shutil.rmtree(folder, ignore_errors=True)
     uv = shutil.which("uv")
+    base = name if re.fullmatch(r"3\.\d+", name) else "/usr/bin/python3"
+    if base == name and not uv:
+        return False
     steps = (
-        [[uv, "venv", "-q", "--python", "/usr/bin/python3", folder],
+        [[uv, "venv", "-q", "--python", base, folder],
          [uv, "pip", "install", "-q", "--python", folder / "bin/python", *packages]]
         if uv
         else [["/usr/bin/python3", "-m", "venv", folder], [folder / "bin/pip", "install", "-q", *packages]]
@@ -52,5 +57,5 @@ def make(name, packages):
 
 if __name__ == "__main__":
     if not make(sys.argv[1], sys.argv[2:]):
-        print(f"skipped: {' '.join(sys.argv[2:])} cannot be installed from PyPI")
+        print(f"skipped: the environment {' '.join(sys.argv[1:])} cannot be made from PyPI")
         sys.exit(SKIPPED)

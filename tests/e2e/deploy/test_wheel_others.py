@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 # run: alone all-only
 """The wheel in one process with packages that bring gRPC, abseil, protobuf, OpenSSL or libuv of their own: each is
-imported and used before ours, and after. Ours sums over TCP with TLS, then over gRPC with TLS. `make wheel-others`
-installs the packages from PyPI and runs this program; without that it skips.
+imported and used before ours, and after. Ours sums over TCP with TLS, then over gRPC with TLS. Also the wheel in each
+Python that it is for, and what auditwheel says. `make wheel-others` installs all these from PyPI and runs this program;
+without that it skips.
 """
 
 import pathlib
 import platform
+import subprocess
 import sys
 import tempfile
 import unittest
@@ -20,6 +22,7 @@ import venv  # noqa: E402  (tests/venv.py)
 
 PYTHON = venv.python("others")
 OTHERS = ("grpc", "torch", "cryptography", "tensorflow", "ray")
+PYTHONS = ("3.9", "3.10", "3.11", "3.12", "3.13", "3.14")
 PROGRAM = """
 import os, sys, tempfile
 sys.path.insert(0, os.environ["OURS"])
@@ -74,6 +77,15 @@ for f in [*uses, ours, *uses, ours] if first else [ours, *uses, ours, *uses]:
 print("done", flush=True)
 """
 
+SUM = """
+import numpy, reduction
+with reduction.Communicator() as comm:
+    x = numpy.ones(100000, numpy.float32)
+    comm.all_reduce(x)
+assert (x == 2).all()
+print(reduction.__file__)
+"""
+
 
 def why_not():
     if platform.machine() != "x86_64":
@@ -90,19 +102,21 @@ class Others(unittest.TestCase):
         folder = tempfile.TemporaryDirectory(prefix="reduction-")
         cls.addClassCleanup(folder.cleanup)
         cls.env = pathlib.Path(folder.name).resolve() / "env"
-        wheel.install(cls.env)
+        cls.file = wheel.install(cls.env)
         cls.ours = next(cls.env.glob("lib/python3*/site-packages"))
 
-    def together(self, order, *others):
+    def together(self, order, *others, libraries=""):
+        """libraries: LD_LIBRARY_PATH of the reducer and of the ranks."""
         with harness.Cluster(start=False) as c:
             files = certs.Folder(c.dir / "tls", "reducer:localhost,127.0.0.1")
             options = ["--listen", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--insecure"]
             options += ["--config", c._write("server.yaml", files.reducer("localhost"))]
-            server = c.start("reducer r0", [self.env / "bin/reduction-server", *options])
+            found = {"LD_LIBRARY_PATH": libraries}
+            server = c.start("reducer r0", [self.env / "bin/reduction-server", *options], found)
             address = server.wait_text(r"\blistening\b.*?address=(\S+)").group(1)
             grpc = server.wait_text(r"\bgrpc-ready\b.*?address=(\S+)").group(1)
             env = {"WORLD_SIZE": 2, "LOCAL_RANK": 0, "LOCAL_WORLD_SIZE": 1, "OURS": self.ours, "TLS": c.dir / "tls"}
-            env |= {"PYTHONPATH": "", "REDUCTION_LIBRARY": "", "REDUCTION_RUN": "run", "HOME": c.dir}
+            env |= {"PYTHONPATH": "", "REDUCTION_LIBRARY": "", "REDUCTION_RUN": "run", "HOME": c.dir, **found}
             for name, where in (("tcp", {"address": address}), ("grpc", {"address": address, "grpc": grpc})):
                 config = {"job": {"name": name, "transport": name}, "reducers": [{"id": "r0", **where}]}
                 env[name.upper()] = c._write(f"{name}.yaml", {**files.worker(), **config})
@@ -122,6 +136,44 @@ class Others(unittest.TestCase):
         for order in ("first", "last"):
             with self.subTest(order=order):
                 self.together(order, *OTHERS)
+
+    def test_cuda_in_the_search_path(self):
+        """As in images for GPUs: all folders with libraries of CUDA and of torch are in LD_LIBRARY_PATH."""
+        packages = venv.site_packages("others")
+        folders = {path.parent for name in ("nvidia", "torch") for path in packages.glob(f"{name}/**/lib*.so*")}
+        self.assertTrue([f for f in folders if any(f.glob("libcudart.so*"))], folders)
+        self.together("last", "torch", libraries=":".join(map(str, sorted(folders))))
+
+    def test_auditwheel(self):
+        argv = [PYTHON, "-m", "auditwheel", "show", self.file]
+        said = " ".join(subprocess.run(argv, check=True, capture_output=True, text=True).stdout.split())
+        self.assertIn('is consistent with the following platform tag: "manylinux_2_34_x86_64"', said)
+
+
+@unittest.skipIf(wheel.why_not(), wheel.why_not())
+class Pythons(unittest.TestCase):
+    def test_each(self):
+        """Installation, a sum of two ranks, commands, and what uninstallation leaves."""
+        file = wheel.make()
+        for version in PYTHONS:
+            with self.subTest(python=version):
+                if not venv.python(version):
+                    self.skipTest(f"Python {version} was not found: make wheel-others")
+                self.use(file, venv.FOLDER / version)
+
+    def use(self, file, env):
+        before = {p for p in env.rglob("*") if "__pycache__" not in p.parts}
+        wheel.pip(env, "install", "--no-index", file)
+        try:
+            with harness.Cluster() as c:
+                argv = [env / "bin/python", "-c", SUM]
+                for rank in c.run(2, argv, env={"PYTHONPATH": "", "REDUCTION_LIBRARY": ""}):
+                    self.assertTrue(rank.out.startswith(str(env)), rank.out)
+            for argv in ("reductionctl", "--version"), ("python", "-m", "reduction.nccl"):
+                subprocess.run([env / "bin" / argv[0], *argv[1:]], check=True, capture_output=True, cwd="/")
+        finally:
+            wheel.pip(env, "uninstall", "-y", "reduction")
+        self.assertEqual({p for p in env.rglob("*") if "__pycache__" not in p.parts}, before)
 
 
 if __name__ == "__main__":
