@@ -17,8 +17,9 @@ import certs
 import harness
 import wheel
 
-sys.path.insert(0, str(harness.ROOT / "tests"))
+sys.path[:0] = [str(harness.ROOT / "tests"), str(harness.ROOT / "tests/fresh")]
 import venv  # noqa: E402  (tests/venv.py)
+import wheel_user  # noqa: E402
 
 PYTHON = venv.python("others")
 OTHERS = ("grpc", "torch", "cryptography", "tensorflow", "ray")
@@ -143,6 +144,17 @@ class Others(unittest.TestCase):
         folders = {path.parent for name in ("nvidia", "torch") for path in packages.glob(f"{name}/**/lib*.so*")}
         self.assertTrue([f for f in folders if any(f.glob("libcudart.so*"))], folders)
         self.together("last", "torch", libraries=":".join(map(str, sorted(folders))))
+
+    def test_torchrun(self):
+        """The first way of the README, with PyPI's torch: no file, a list of reducers."""
+        with harness.Cluster(start=False) as c:
+            server = c.start("reducer r0", [self.env / "bin/reduction-server", "--listen", "127.0.0.1:0", "--insecure"])
+            address = server.wait_text(r"\blistening\b.*?address=(\S+)").group(1)
+            (c.dir / "train.py").write_text(wheel_user.TRAIN)
+            argv = [PYTHON, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", 4, c.dir / "train.py"]
+            env = {"PYTHONPATH": self.ours, "REDUCTION_LIBRARY": "", "REDUCTION_REDUCERS": address, "HOME": c.dir}
+            run = c.start("torchrun", argv, {key: str(value) for key, value in env.items()})
+            self.assertEqual(run.wait(120), 0, run.report())
 
     def test_auditwheel(self):
         argv = [PYTHON, "-m", "auditwheel", "show", self.file]
