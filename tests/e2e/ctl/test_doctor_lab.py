@@ -12,8 +12,10 @@ import pathlib
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import unittest
+from concurrent import futures
 
 import harness
 from test_control import stubs
@@ -169,17 +171,27 @@ class Verdicts(unittest.TestCase):
             ask.lab = lab
             yield ask
 
+    def looks(self, ask, n, seconds):
+        """Yields n answers, which begin a second after the other, as they end. Those that run on when the caller has
+        seen enough end by themselves."""
+        pool, enough = futures.ThreadPoolExecutor(n), threading.Event()
+        looks = [pool.submit(lambda i=i: enough.wait(i) or ask(seconds)) for i in range(n)]
+        try:
+            for look in looks:
+                yield look.result()
+        finally:
+            enough.set()
+            pool.shutdown(wait=False)
+
     def expect(self, ask, good):
         """Asks until GOOD of the last SAMPLES answers are as expected; returns the last good finding."""
         last = collections.deque(maxlen=SAMPLES)
-        deadline = time.monotonic() + 120 * harness.SCALE
-        while sum(bool(g) for g, _ in last) < GOOD:
-            self.assertLess(time.monotonic(), deadline, [seen for _, seen in last])
-            status, found, err = ask()
+        for status, found, err in self.looks(ask, 60 * harness.SCALE, 5):
             running = found["jobs"] == REDUCERS
             last.append((running and good(status, found["findings"]), (status, found, err)))
-            time.sleep(0.3)
-        return next(g for g, _ in reversed(last) if g)
+            if sum(bool(g) for g, _ in last) == GOOD:
+                return next(g for g, _ in reversed(last) if g)
+        self.fail([seen for _, seen in last])
 
     def first_is(self, ask, verdict, *words):
         def good(status, findings):
@@ -196,24 +208,20 @@ class Verdicts(unittest.TestCase):
 
     def until(self, ask, wanted, good):
         """Asks again and again, from now on, until the findings are good; fails if that takes too long."""
-        began = time.monotonic()
-        while True:
-            found = ask(10)[1]["findings"]
-            took = time.monotonic() - began
-            if good(found):
+        for _, found, _ in self.looks(ask, SOON + SLACK - 10, 10):
+            if good(found["findings"]):
                 return
-            self.assertLess(took + 10, SOON + SLACK, (wanted, found))
+        self.fail((wanted, found))
 
     def test_faults_and_repairs_in_an_old_job(self):
         with tempfile.TemporaryDirectory(prefix="reduction-") as folder:
             pause = pathlib.Path(folder) / "pause"
             slow = lambda rank: {"SLOW": str(pause)} if rank == 1 else {}  # noqa: E731
             with self.job(rate="100mbit", rank_env=slow, older=True) as ask:
-                self.expect(ask, lambda *_: True)
-                named = []
-                for _ in range(12):
-                    named += [f for f in ask()[1]["findings"] if f["id"] not in (*LOAD, "sending-slow")]
-                self.assertEqual(named, [])
+                named = lambda findings: [f for f in findings if f["id"] not in (*LOAD, "sending-slow")]  # noqa: E731
+                self.expect(ask, lambda _, findings: not named(findings))  # its start is over, which loses segments
+                found = [f for _, found, _ in self.looks(ask, 12, 5) for f in found["findings"]]
+                self.assertEqual(named(found), [])
                 for verdict, words, begin, end in (
                     ("reducer-slow", "reducer r0 ", lambda: ask.lab.set_rate(0, "30mbit"),
                      lambda: ask.lab.set_rate(0, "100mbit")),
