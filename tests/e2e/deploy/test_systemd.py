@@ -14,6 +14,7 @@ import unittest
 
 import harness
 from machine import Machine, why_not
+from test_http import HAS_HTTP
 
 sys.path.insert(0, str(harness.ROOT / "tests" / "fresh"))
 import readme  # noqa: E402
@@ -23,10 +24,15 @@ TEST_LIB = "/usr/lib/reduction-test"
 WATCHDOG_S = 6
 DAEMONS = ("reduction-server", "reduction-server@b", "reduction-agent")
 
+
+def http(port):
+    return {"http": f"127.0.0.1:{port}"} if HAS_HTTP else {}
+
+
 CONFIG = {
     "job": {"name": "test"},
     "reducers": [{"id": "a", "address": "127.0.0.1:7600"}, {"id": "b", "address": "127.0.0.1:7610"}],
-    "server": {"listen": "0.0.0.0:7600", "lanes": 2, "memory": "256MiB",
+    "server": {"listen": "0.0.0.0:7600", "lanes": 2, "memory": "256MiB", **http(7603),
                "secrets_dir": "/etc/reduction/keys"},
     "agent": {"single_node": "reducers"},
     "security": {
@@ -38,7 +44,7 @@ CONFIG = {
     },
 }
 CONFIG_B = {
-    "server": {"listen": "127.0.0.1:7610", "lanes": 2, "secrets_dir": "/etc/reduction/keys"},
+    "server": {"listen": "127.0.0.1:7610", "lanes": 2, **http(7613), "secrets_dir": "/etc/reduction/keys"},
     "security": CONFIG["security"],
 }
 CONFIG_AGENT = {  # of reduction-agent@sidecar
@@ -190,6 +196,19 @@ class Units(Ranks, unittest.TestCase):
         first = [int(self.m.journal("-u", unit, "--grep=listening")[0]["__MONOTONIC_TIMESTAMP"])
                  for unit in ("reduction-server", "reduction-agent")]
         self.assertLess(*first)
+
+    @unittest.skipUnless(HAS_HTTP and shutil.which("curl"), "this build has no HTTP, or there is no curl")
+    def test_records_outlive_a_restart(self):
+        """Each of two reducers on a machine has a folder of its own, which its dynamic user finds again."""
+        self.m.until("reduction-server@broken", "ActiveState", "failed", 60)  # else it takes the port
+        self.end(self.start_ranks())
+        for unit, port in (("reduction-server", 7603), ("reduction-server@b", 7613)):
+            read = ("curl", "-sS", f"http://127.0.0.1:{port}/jobs")
+            self.m.until(unit, "StatusText", "serving 0 jobs, 0 ranks")
+            before = self.m.run(*read).stdout
+            self.assertIn('"finished"', before)
+            self.m.run("systemctl", "restart", unit)
+            self.assertEqual(self.m.run(*read).stdout, before)
 
     def test_job_with_a_secret(self):
         ranks = self.start_ranks()
