@@ -5,7 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
-bool rs_config_may_join(const struct rs_access *rules, unsigned n, const char *names, const char *job)
+const struct rs_access *rs_config_may_join(const struct rs_access *rules, unsigned n, const char *names,
+					   const char *job)
 {
 	char name[RS_GLOB_MAX], base[RS_NAME_MAX];
 
@@ -19,11 +20,11 @@ bool rs_config_may_join(const struct rs_access *rules, unsigned n, const char *n
 			for (unsigned i = 0; i < n; i++)
 				if (fnmatch(rules[i].certificate, name, FNM_NOESCAPE | FNM_CASEFOLD) == 0 &&
 				    fnmatch(rules[i].jobs, base, FNM_NOESCAPE) == 0)
-					return true;
+					return &rules[i];
 		}
 		names += len + (names[len] == ',');
 	}
-	return false;
+	return NULL;
 }
 
 void rs_config_tls_name(const struct rs_reducer *r, char ret[RS_HOST_MAX])

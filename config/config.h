@@ -21,6 +21,7 @@
 struct rs_access {
 	char certificate[RS_GLOB_MAX]; /* a pattern for names in the certificate */
 	char jobs[RS_GLOB_MAX];        /* a pattern for names of jobs */
+	double weight;                 /* of each of their connections, in what reducers share among jobs */
 };
 
 /* A worker as the planner knows it; a job runs without such entries. */
@@ -203,7 +204,8 @@ struct exchange_params rs_config_exchange(const struct rs_config *cfg);
 /* Returns whether a certificate with these names (separated by commas, as common/tls.h
  * gives them) may join a job: the `certificate` of a rule matches one of them, and its
  * `jobs` the job. Case matters in names of jobs only. */
-bool rs_config_may_join(const struct rs_access *rules, unsigned n, const char *names, const char *job);
+const struct rs_access *rs_config_may_join(const struct rs_access *rules, unsigned n, const char *names,
+					   const char *job);
 
 /* Returns the name that the reducer's certificate must be for: its tls_name, else the
  * host of its address. */

@@ -75,6 +75,8 @@ static void print_job(const Reduction__V1__JobStatus *job, int64_t now_ms)
 	if (job->traffic)
 		printf("  in %s  out %s", show_rate(job->traffic->bytes_in_per_s, in),
 		       show_rate(job->traffic->bytes_out_per_s, out));
+	if (job->weight > 0)
+		printf("  lanes %.0f%%  weight %g", job->served_permil / 10.0, job->weight);
 	fputc('\n', stdout);
 	if (job->run[0]) {
 		rs_utf8_clean(job->run);

@@ -16,6 +16,7 @@ struct lane_count {
 			       * other ranks; time in which several chunks wait counts once */
 	uint64_t last_chunks; /* complete chunks of which this rank's contribution was the last */
 	uint64_t nan_operations, infinite_operations; /* as in struct control_nonfinite */
+	uint64_t served_ns;                           /* time that the lane's thread has spent on it */
 	uint64_t retransmits; /* TCP segments that were sent again to this rank; the driver reports them */
 };
 
@@ -72,6 +73,7 @@ static inline void lane_count_add(struct lane_count *to, const struct lane_count
 	to->last_chunks += c->last_chunks;
 	to->nan_operations += c->nan_operations;
 	to->infinite_operations += c->infinite_operations;
+	to->served_ns += c->served_ns;
 	to->retransmits += c->retransmits;
 }
 

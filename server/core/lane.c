@@ -68,6 +68,7 @@ static struct session *session_new(struct stripe *st, const struct session_param
 	s->peer_detect_ms = sp->peer_detect_ms;
 	memcpy(s->label, sp->label, sizeof s->label);
 	s->direct = sp->direct;
+	s->weight = sp->weight;
 	s->probe = sp->probe ? SESSION_PROBE_WAITS : SESSION_PROBE_NONE;
 	s->sum = XXH3_createState();
 	if (s->results && s->sum)

@@ -106,6 +106,8 @@ unsigned session_recv_target(struct session *s, struct iovec iov[2]);
 void session_received(struct session *s, size_t n, uint64_t now_ms);
 /* Reports how long the last session_received took, for the same times. */
 void session_worked(struct session *s, uint64_t ns);
+/* Reports that the lane's thread has served the session for this time. */
+void session_served(struct session *s, uint64_t ns);
 /* Reports what the driver knows of the network: the smoothed round trip (0: not known),
  * and how many segments were sent again since the connection exists. */
 void session_network(struct session *s, uint32_t rtt_us, uint64_t retransmits);

@@ -57,6 +57,7 @@ struct session_params {
 	uint32_t peer_detect_ms; /* the core sends PING after a quarter of this time without other traffic */
 	char label[128];         /* the name that the worker gave itself, for messages */
 	bool probe;              /* the worker sends PROBE; LANE_PROVEN follows */
+	double weight;           /* access.weight; the core only reports it */
 	bool direct;             /* what acknowledges is the kernel of the worker's machine; no proxy is between */
 };
 

@@ -18,6 +18,7 @@ static struct lane_count report_difference(const struct lane_count *a, const str
 	    .last_chunks = a->last_chunks - b->last_chunks,
 	    .nan_operations = a->nan_operations - b->nan_operations,
 	    .infinite_operations = a->infinite_operations - b->infinite_operations,
+	    .served_ns = a->served_ns - b->served_ns,
 	    .retransmits = a->retransmits - b->retransmits,
 	};
 }
@@ -55,6 +56,7 @@ static void report_sessions(struct lane_report *report, const struct stripe *st,
 			continue;
 		report->sessions[report->sessions_n++] = (struct lane_report_session){
 		    .rank = r,
+		    .weight = s->weight,
 		    .total = s->count,
 		    .second = s->second,
 		    .outstanding = s->outstanding,

@@ -14,6 +14,7 @@ struct lane;
 /* The counters of one session. */
 struct lane_report_session {
 	unsigned rank;
+	double weight; /* access.weight */
 	struct lane_count total, second;
 	unsigned outstanding; /* its chunks whose result is not completely sent */
 	uint32_t silent_ms;   /* time since the last byte from it */

@@ -79,6 +79,7 @@ struct session {
 	uint64_t last_rx_ms, last_tx_ms, linger_until_ms;
 	uint64_t last_ack_ms; /* `direct`: when the kernel of the worker's machine is known to have acknowledged */
 	bool direct;          /* as in session_params */
+	double weight;        /* the same */
 	bool stopped;         /* LANE_STOPPED was reported, and nothing was heard since */
 	uint64_t done;        /* acknowledgement: the worker has the results of all operations below this number */
 	bool departed;        /* GOODBYE or ABORT came */

@@ -584,6 +584,11 @@ void session_worked(struct session *s, uint64_t ns)
 		trace_worked(s->stripe->trace.to, ns);
 }
 
+void session_served(struct session *s, uint64_t ns)
+{
+	s->count.served_ns += ns;
+}
+
 void session_network(struct session *s, uint32_t rtt_us, uint64_t retransmits)
 {
 	s->rtt_us = rtt_us;

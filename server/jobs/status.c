@@ -166,6 +166,9 @@ static void add_session(Reduction__V1__JobStatus *job, const struct lane_report_
 
 	add_traffic(job->traffic, &s->total, &s->second);
 	add_traffic(rank->traffic, &s->total, &s->second);
+	job->served_us += s->total.served_ns / 1000;
+	job->served_permil += (uint32_t)(s->second.served_ns / 1000) /* until finish_job */;
+	job->weight = s->weight > job->weight ? s->weight : job->weight;
 	job->nan_operations += s->total.nan_operations;
 	job->infinite_operations += s->total.infinite_operations;
 	rank->waited_ms = most(rank->waited_ms, s->total.waited_ms);
@@ -267,6 +270,7 @@ static void finish_job(Reduction__V1__JobStatus *job, uint32_t second_ms)
 	uint32_t longest = 0;
 
 	finish_traffic(job->traffic, second_ms);
+	job->served_permil = (uint32_t)(rate(job->served_permil, second_ms) / 1000);
 	for (unsigned i = 0; i < job->world_size; i++) {
 		Reduction__V1__RankStatus *rank = job->ranks[i];
 

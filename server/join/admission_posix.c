@@ -89,11 +89,12 @@ static int find_secret(void *ctx, const struct control_hello *hello, struct auth
 	return refuse(refused, &e);
 }
 
-static int may_join(void *ctx, const char *peer, const struct control_hello *hello, struct control_refused *refused)
+static int may_join(void *ctx, const char *peer, const struct control_hello *hello, double *ret_weight,
+		    struct control_refused *refused)
 {
 	struct admission *a = ctx;
 
-	return certificates_may_join(&a->certificates, peer ? peer : "", hello->job, refused);
+	return certificates_may_join(&a->certificates, peer ? peer : "", hello->job, ret_weight, refused);
 }
 
 static int random_bytes(void *ctx, void *buf, size_t n, struct rs_err *e)

@@ -58,10 +58,13 @@ void certificates_log(const struct certificates *c, const struct rs_log *log, co
 	       rs_kv_s("tls", c->mutual ? "mutual" : "on"), rs_kv_u("access_rules", c->rules_n));
 }
 
-int certificates_may_join(const struct certificates *c, const char *names, const char *job,
+int certificates_may_join(const struct certificates *c, const char *names, const char *job, double *ret_weight,
 			  struct control_refused *refused)
 {
-	if (!c->mutual || rs_config_may_join(c->rules, c->rules_n, names, job))
+	const struct rs_access *rule = c->mutual ? rs_config_may_join(c->rules, c->rules_n, names, job) : NULL;
+
+	*ret_weight = rule ? rule->weight : 1;
+	if (!c->mutual || rule)
 		return RS_OK;
 	*refused = (struct control_refused){.code = RS_EREFUSED};
 	snprintf(refused->message, sizeof refused->message, "the certificate of %.180s may not join job %s here%s",

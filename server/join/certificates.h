@@ -33,9 +33,9 @@ int certificates_renew(struct certificates *c, const struct rs_config *cfg, stru
 void certificates_log(const struct certificates *c, const struct rs_log *log, const char *event);
 
 /* Checks that the owner of a certificate with these names (as of tls_peer_names) may join
- * a job. Without mutual TLS every worker may. Errors: RS_EREFUSED, with the sentence for
- * the peer in *refused. */
-int certificates_may_join(const struct certificates *c, const char *names, const char *job,
+ * a job, and with which weight (access.weight). Without mutual TLS every worker may.
+ * Errors: RS_EREFUSED, with the sentence for the peer in *refused. */
+int certificates_may_join(const struct certificates *c, const char *names, const char *job, double *ret_weight,
 			  struct control_refused *refused);
 
 #endif

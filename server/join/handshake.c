@@ -17,7 +17,7 @@ _Static_assert(sizeof(struct claim) + CONTROL_PROOF_LEN < HANDSHAKE_PAYLOAD_MAX,
 
 void handshake_init(struct handshake *h, const struct handshake_policy *policy)
 {
-	*h = (struct handshake){.policy = policy};
+	*h = (struct handshake){.policy = policy, .weight = 1};
 }
 
 void handshake_set_channel(struct handshake *h, const struct handshake_channel *channel)
@@ -173,6 +173,7 @@ static enum handshake_step admit(const struct handshake *h, struct handshake_res
 	uint8_t payload[FRAME_CONTROL_MAX];
 	uint32_t len;
 
+	ret->weight = h->weight;
 	if (ret->hello.world_size > 0)
 		return HANDSHAKE_ADMIT;
 	ret->welcome.features = FEATURES_ALL;
@@ -191,7 +192,7 @@ static enum handshake_step take_hello(struct handshake *h, struct handshake_resu
 
 	if (control_unpack_hello(h->payload, h->frame.payload_len, hello, &e))
 		return refuse(ret, &e);
-	if (p->may_join && p->may_join(p->ctx, h->channel.peer, hello, &ret->refused))
+	if (p->may_join && p->may_join(p->ctx, h->channel.peer, hello, &h->weight, &ret->refused))
 		return HANDSHAKE_REFUSED;
 	ret->welcome = (struct control_welcome){.proven = false};
 	if (!p->secret)

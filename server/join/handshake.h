@@ -33,9 +33,9 @@ enum {
  * fills *refused. */
 struct handshake_policy {
 	/* Checks that the owner of a client certificate with the name `peer` may join the
-	 * job of a well-formed HELLO. `peer` is valid for the call; NULL: the peer has
-	 * shown no certificate. Called once. NULL: no check. */
-	int (*may_join)(void *ctx, const char *peer, const struct control_hello *hello,
+	 * job of a well-formed HELLO, and with which weight. `peer` is valid for the
+	 * call; NULL: the peer has shown no certificate. Called once. NULL: no check. */
+	int (*may_join)(void *ctx, const char *peer, const struct control_hello *hello, double *ret_weight,
 			struct control_refused *refused);
 	/* Returns the secret of the job. NULL: no secret is required. */
 	int (*secret)(void *ctx, const struct control_hello *hello, struct auth_secret *ret,
@@ -66,6 +66,7 @@ struct handshake_result {
 	struct control_hello hello;     /* ADMIT; for the others only the job, "": not known yet */
 	struct control_welcome welcome; /* ADMIT: the reducer's proof for WELCOME; the driver sets detect_ms */
 	struct control_refused refused; /* REFUSED */
+	double weight;                  /* ADMIT: access.weight */
 	uint8_t frame[FRAME_HEADER + CONTROL_WELCOME_LEN]; /* SEND, PROBED */
 	uint32_t frame_len;
 };
@@ -80,6 +81,7 @@ struct handshake {
 	uint32_t have; /* received bytes of the current frame */
 	struct frame frame;
 	uint8_t *payload;    /* owned */
+	double weight;       /* access.weight of the worker */
 	struct claim *claim; /* the HELLO that the next frame, PROOF, has to prove; NULL: HELLO comes next; owned */
 };
 

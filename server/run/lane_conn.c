@@ -24,11 +24,27 @@ static void lane_conn_choose_wait(struct lane_conns *all)
 	wakeups_serve(all->wakeups, all->streams_n && !all->tcp_n ? all->rpc : NULL, all->queue);
 }
 
+/* Lets the connections share the lane if they are of several jobs. */
+static void lane_conns_weigh(struct lane_conns *all)
+{
+	const struct lane_conn *first = LIST_FIRST(&all->list), *c;
+	double heaviest = 0;
+	bool several = false;
+
+	LIST_FOREACH(c, &all->list, link)
+	{
+		several |= c->job != first->job;
+		heaviest = c->share.weight > heaviest ? c->share.weight : heaviest;
+	}
+	all->shares.heaviest = several ? heaviest : 0;
+}
+
 void lane_conns_add(struct lane_conns *all, struct lane_conn *c)
 {
 	++*(c->is_stream ? &all->streams_n : &all->tcp_n);
 	lane_conn_choose_wait(all);
 	LIST_INSERT_HEAD(&all->list, c, link);
+	lane_conns_weigh(all);
 }
 
 void lane_conns_close(struct lane_conns *all, struct lane_conn *c)
@@ -39,6 +55,7 @@ void lane_conns_close(struct lane_conns *all, struct lane_conn *c)
 		session_free(c->session);
 	c->session = NULL;
 	LIST_REMOVE(c, link);
+	lane_conns_weigh(all);
 	--*(c->is_stream ? &all->streams_n : &all->tcp_n);
 	c->ops->close(c);
 	all->closed = NULL;
@@ -59,7 +76,7 @@ static bool lane_conn_serve(struct lane_conns *all, unsigned n)
 		if (session_closed(s))
 			lane_conns_close(all, c);
 		else if (!c->write_wait || session_shut(s))
-			c->ops->flush(c);
+			lane_conn_flush(c);
 	}
 	return true;
 }
@@ -76,13 +93,42 @@ void lane_conn_received(struct lane_conn *c, size_t n)
 {
 	uint64_t before = uv_hrtime();
 
+	c->all->moved += n;
 	lane_set_us(c->all->core, before / 1000);
 	session_received(c->session, n, uv_now(c->all->loop));
-	session_worked(c->session, uv_hrtime() - before);
+	c->all->now_ns = uv_hrtime();
+	session_worked(c->session, c->all->now_ns - before);
+}
+
+uint64_t lane_conn_read_begin(struct lane_conn *c)
+{
+	c->all->moved = 0;
+	c->all->began_ns = c->all->now_ns = uv_hrtime();
+	return share_begin(&c->share, &c->all->shares);
+}
+
+static void lane_conn_charge(struct lane_conn *c, uint64_t ns)
+{
+	session_served(c->session, share_charge(&c->share, ns, c->all->moved));
+}
+
+void lane_conn_read_end(struct lane_conn *c)
+{
+	lane_conn_charge(c, c->all->now_ns - c->all->began_ns);
+}
+
+void lane_conn_flush(struct lane_conn *c)
+{
+	uint64_t before = uv_hrtime();
+
+	c->all->moved = 0;
+	c->ops->flush(c);
+	lane_conn_charge(c, uv_hrtime() - before);
 }
 
 void lane_conn_sent(struct lane_conn *c, size_t n)
 {
+	c->all->moved += n;
 	lane_set_us(c->all->core, uv_hrtime() / 1000);
 	session_sent(c->session, n, uv_now(c->all->loop));
 }
@@ -115,5 +161,6 @@ void lane_conns_look(struct lane_conns *all)
 
 bool lane_conns_flush(struct lane_conns *all)
 {
+	shares_next_round(&all->shares);
 	return lane_conn_serve(all, FLUSHES_PER_WAKE);
 }

@@ -6,6 +6,7 @@
 
 #include "proto/rpc/wakeup.h"
 #include "server/core/lane.h"
+#include "server/core/share.h"
 
 #include <sys/queue.h>
 #include <uv.h>
@@ -36,6 +37,7 @@ struct lane_conn {
 	struct session *session;
 	struct lane_mail *closed; /* its LANE_CLOSED, allocated with it; NULL while it closes */
 	uint64_t job;
+	struct share share;
 	bool sampled;    /* since all were sampled */
 	bool write_wait; /* the transport took less than the session had */
 	bool is_stream;  /* over gRPC */
@@ -47,12 +49,27 @@ struct lane_conns {
 	struct wakeups *wakeups; /* of the loop */
 	struct lane *core;
 	LIST_HEAD(, lane_conn) list;
+	struct shares shares;
+	uint64_t began_ns, now_ns; /* when reading of a connection began; time after its last bytes */
+	uint64_t moved;            /* bytes of the connection that is being served */
 	unsigned reads;            /* events with received bytes since a session was served between them */
 	unsigned tcp_n, streams_n; /* number of connections over TCP, and over gRPC */
 	const struct rpc_api *rpc; /* of the streams */
 	struct rpc_queue *queue;   /* of the streams; the loop sleeps in it if there are only streams */
 	struct lane_mail *closed;  /* LANE_CLOSED of the session that is being freed, else NULL */
 };
+
+/* Begins to read a connection. Returns the time limit, for lane_conn_may_read; 0: it must
+ * not be read in this pass of the loop. */
+uint64_t lane_conn_read_begin(struct lane_conn *c);
+static inline bool lane_conn_may_read(const struct lane_conn *c, uint64_t limit_ns)
+{
+	return c->all->now_ns - c->all->began_ns < limit_ns;
+}
+/* Charges the time since lane_conn_read_begin to the connection. */
+void lane_conn_read_end(struct lane_conn *c);
+/* Calls ops->flush, and charges its time. */
+void lane_conn_flush(struct lane_conn *c);
 
 /* Pass received or sent bytes to the session, with the time. */
 void lane_conn_received(struct lane_conn *c, size_t n);

@@ -32,7 +32,9 @@ static void grpc_lost(struct grpc *c, ssize_t rc)
  * bytes. */
 static bool grpc_read(struct grpc *c)
 {
-	for (ssize_t total = 0; total < GRPC_BYTES_PER_WAKE;) {
+	uint64_t limit_ns = lane_conn_read_begin(&c->conn);
+
+	for (ssize_t total = 0; total < GRPC_BYTES_PER_WAKE && lane_conn_may_read(&c->conn, limit_ns);) {
 		struct iovec iov[2];
 		unsigned n = session_recv_target(c->conn.session, iov);
 		ssize_t got = n ? c->rpc->stream_recv(c->stream, iov, n) : RPC_AGAIN;
@@ -79,10 +81,11 @@ static void grpc_on_woken(struct wakeup *w)
 
 	if (c->conn.write_wait) {
 		c->conn.write_wait = false;
-		grpc_flush(&c->conn);
+		lane_conn_flush(&c->conn);
 	}
 	if (grpc_read(c))
 		wakeup_send(w);
+	lane_conn_read_end(&c->conn);
 	lane_conns_turn(c->conn.all);
 }
 

@@ -76,12 +76,16 @@ static ssize_t tcp_receive(struct tcp *c, bool inside)
 
 static void tcp_read(struct tcp *c)
 {
+	uint64_t limit_ns = lane_conn_read_begin(&c->conn);
 	ssize_t got, total = 0;
 
-	while (total < BYTES_PER_WAKE && (got = tcp_receive(c, false)) > 0)
+	if (!limit_ns)
+		return; /* the poll reports it again */
+	while (total < BYTES_PER_WAKE && lane_conn_may_read(&c->conn, limit_ns) && (got = tcp_receive(c, false)) > 0)
 		total += got;
 	while (tcp_conn_pending(&c->tcp) && tcp_receive(c, true))
 		;
+	lane_conn_read_end(&c->conn);
 }
 
 /* Ends a broken connection. Reads first, because the peer may have sent the reason, which
@@ -161,7 +165,7 @@ static void tcp_on_poll(uv_poll_t *poll, int status, int events)
 		tcp_broken(c, uv_strerror(status));
 	if (events & UV_WRITABLE) {
 		c->conn.write_wait = false;
-		tcp_flush(&c->conn);
+		lane_conn_flush(&c->conn);
 	}
 	if (events & UV_READABLE)
 		tcp_read(c);

@@ -202,6 +202,7 @@ static void thread_attach(struct lane_thread *t, struct lane_command *l)
 	}
 	c->closed = l->closed;
 	c->job = l->admit.stripe.job;
+	c->share.weight = l->admit.session.weight;
 	lane_conns_add(&t->conns, c);
 	rc = lane_attach(t->core, &c->session, &l->admit.stripe, &l->admit.session, c, uv_now(&t->loop), &e);
 	if (rc) {

@@ -46,6 +46,7 @@ static int server_streams_on_admit(void *ctx, struct rpc_stream *stream, const s
 	rc = server_admit(s, who, peer, server_streams_transport_name(s), &admit, refused);
 	if (rc)
 		return rc;
+	admit.session.weight = who->weight;
 	host_trust(&s->host, peer);
 	rc = lane_thread_attach_stream(s->lanes[admit.thread], s->host.rpc, s->host.rpc_server, stream, &admit,
 				       &who->welcome, &e);

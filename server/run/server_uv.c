@@ -200,6 +200,7 @@ static int server_on_admit(void *ctx, struct tcp_conn *tcp, const struct handsha
 	rc = server_admit(s, who, peer, tcp->ssl ? "tcp+tls" : "tcp", &admit, refused);
 	if (rc)
 		return rc;
+	admit.session.weight = who->weight;
 	admit.session.direct = listener_is_direct(tcp->fd, who->hello.source);
 	rc = lane_thread_attach(s->lanes[admit.thread], tcp, &admit, &who->welcome, &e);
 	if (rc)

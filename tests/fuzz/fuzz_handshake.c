@@ -78,12 +78,14 @@ static int worker_secret(void *user, struct auth_secret *ret, struct rs_err *e)
 	return RS_OK;
 }
 
-static int may_join(void *ctx, const char *peer, const struct control_hello *hello, struct control_refused *refused)
+static int may_join(void *ctx, const char *peer, const struct control_hello *hello, double *ret_weight,
+		    struct control_refused *refused)
 {
 	struct world *w = ctx;
 
 	must(strcmp(peer, "somebody") == 0 && strlen(hello->job) < CONTROL_JOB);
 	must(++w->asked == 1);
+	*ret_weight = 2;
 	if (!w->closed)
 		return RS_OK;
 	*refused = (struct control_refused){.code = RS_EREFUSED, .message = "this name may not join the job"};

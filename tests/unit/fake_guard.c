@@ -18,13 +18,15 @@ static int find_secret(void *ctx, const struct control_hello *hello, struct auth
 	return RS_EREFUSED;
 }
 
-int guard_may_join(void *ctx, const char *peer, const struct control_hello *hello, struct control_refused *refused)
+int guard_may_join(void *ctx, const char *peer, const struct control_hello *hello, double *ret_weight,
+		   struct control_refused *refused)
 {
 	struct guard *g = ctx;
 
 	ck_assert_str_eq(hello->job, "resnet");
 	g->peer = peer;
 	g->asked++;
+	*ret_weight = 2.5;
 	if (!g->closed)
 		return RS_OK;
 	*refused = (struct control_refused){.code = RS_EREFUSED, .message = "not you"};

@@ -23,7 +23,8 @@ struct guard {
 /* The handshake policy. NULL: no secret and no access rules. */
 void guard_init(struct guard *g, const char *secret);
 /* Callbacks of the policy, and of a worker, with a guard as the context. */
-int guard_may_join(void *ctx, const char *peer, const struct control_hello *hello, struct control_refused *refused);
+int guard_may_join(void *ctx, const char *peer, const struct control_hello *hello, double *ret_weight,
+		   struct control_refused *refused);
 int guard_random(void *ctx, void *buf, size_t n, struct rs_err *e);
 
 /* Feeds bytes in pieces until the handshake has a result; *ret_used is the number of

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # messages as JSON and as metrics
-$(eval $(call archive,libhttp,common/host/http,$(patsubst %,common/host/http/%.c,json metrics metrics_standard metrics_text)))
+$(eval $(call archive,libhttp,common/host/http,$(patsubst %,common/host/http/%.c,json metrics metrics_job metrics_standard metrics_text)))
 # the HTTP port: with libmicrohttpd, or one that cannot be opened
 http_port := $(patsubst %,common/host/http/%.c,$(if $(filter on,$(HTTP)),port_mhd answer,port_none))
 $(eval $(call archive,libhttp_port,common/host/http,$(http_port)))

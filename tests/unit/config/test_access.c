@@ -9,7 +9,7 @@
 static const char rules[] = "security: {tls: mutual}\n"
 			    "access:\n"
 			    "  - {certificate: resnet, jobs: resnet}\n"
-			    "  - {certificate: \"*.vision.example\", jobs: \"vision-*\"}\n"
+			    "  - {certificate: \"*.vision.example\", jobs: \"vision-*\", weight: 2.5}\n"
 			    "  - {certificate: \"node-?\", jobs: \"*\"}\n"
 			    "  - {certificate: \"team a@b\", jobs: a}\n";
 
@@ -49,13 +49,16 @@ static const struct {
 
 START_TEST(test_may_join)
 {
+	const struct rs_access *rule;
 	struct rs_config cfg;
 	struct rs_err e = {0};
 
 	ck_assert_msg(rs_config_parse(&cfg, "test", rules, sizeof rules - 1, &e) == RS_OK, "%s", e.msg);
 	ck_assert_uint_eq(cfg.access_n, 4);
-	ck_assert_msg(rs_config_may_join(cfg.access, cfg.access_n, joins[_i].names, joins[_i].job) == joins[_i].may,
-		      "\"%s\" and job %s", joins[_i].names, joins[_i].job);
+	rule = rs_config_may_join(cfg.access, cfg.access_n, joins[_i].names, joins[_i].job);
+	ck_assert_msg((rule != NULL) == joins[_i].may, "\"%s\" and job %s", joins[_i].names, joins[_i].job);
+	if (rule)
+		ck_assert_double_eq(rule->weight, rule == &cfg.access[1] ? 2.5 : 1);
 	ck_assert_msg(!rs_config_may_join(NULL, 0, joins[_i].names, joins[_i].job), "no rule, no right");
 	rs_config_close(&cfg);
 }
@@ -83,6 +86,7 @@ static const struct {
     {"security: {tls: mutual}\naccess: [{certificate: a}]", "found no jobs"},
     {"security: {tls: mutual}\naccess: [{certificate: \"a,b\", jobs: c}]", "access[0].certificate"},
     {"security: {tls: mutual}\naccess: [{certificate: a, jobs: \"[c]\"}]", "access[0].jobs"},
+    {"security: {tls: mutual}\naccess: [{certificate: a, jobs: b, weight: 0}]", "access[0].weight"},
     {"security: {tls: true}", "expected off, on or mutual"},
 };
 

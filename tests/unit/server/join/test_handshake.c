@@ -377,6 +377,8 @@ START_TEST(the_policy_decides_who_may_join)
 				 i ? HANDSHAKE_ADMIT : HANDSHAKE_REFUSED);
 		if (i == 0)
 			ck_assert_str_eq(res.refused.message, "not you");
+		else
+			ck_assert_double_eq(res.weight, 2.5);
 		ck_assert_uint_eq(g.asked, 1);
 		ck_assert_ptr_eq(g.peer, i < 2 ? channel.peer : NULL);
 		handshake_close(&h);
