@@ -55,6 +55,9 @@ bench-load: $(bin) $(bench_load) ## one reducer with 8 to 1,024 workers, 2-3 min
 bench-abuse: $(bin) $(bench_load) ## what a job loses while unauthenticated peers flood its reducer or agent, 10 minutes; ARGS='--help' lists options
 	$(PYTHON) bench/abuse.py --build $(B) --out $(BUILD)/bench/abuse.jsonl $(ARGS)
 .PHONY: bench-abuse
+bench-tenants: $(bin) ## how jobs share one lane of a reducer, by weight and by connection, 3 minutes; ARGS='--help' lists options
+	$(PYTHON) bench/tenants.py --build $(B) --out $(BUILD)/bench/tenants.jsonl $(ARGS)
+.PHONY: bench-tenants
 
 # what a scrape of metrics costs a lane; for developers, not installed
 bench_scrape := $(B)/bench/reduction-bench-scrape
