@@ -5,9 +5,9 @@
 The lane is the bottleneck: it adds float16 without vector instructions, over TLS, and has the first core of this
 machine for itself; the ranks have the others. With --fifo (root) both have real-time priority, so that other programs
 do not disturb. Rates are read from the reducer, which counts them for each job. In each repeat every case runs once,
-with a new reducer. Standard output and a file get one line of JSON for each case: for each job its ranks, its weight, and the rate
-of one rank in MB/s, median with minimum and maximum; and the ratio of the first job's to the second's, beside what the
-weights ask for.
+with a new reducer. Standard output and a file get one line of JSON for each case: for each job its ranks, its weight,
+and the rate of one rank in MB/s, median with minimum and maximum; and the ratio of the first job's to the second's,
+beside what the weights ask for.
 """
 
 import argparse
