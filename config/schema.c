@@ -185,7 +185,7 @@ const struct schema_key schema_keys[] = {
  .help = "File with the secret of every job that has none in `secrets_dir`. Read at each connection"},
 {"server", "state_dir", SCHEMA_PATH, AT(server, state_dir), .min = 0, .max = RS_PATH_LEN - 1, .def = "",
  .help = "Folder in which a reducer with `grpc` or `http` keeps the records of its last 1024 jobs. Empty: "
- "`$STATE_DIRECTORY`, which systemd sets with `StateDirectory=`; without it they are forgotten at the end"},
+ "`$STATE_DIRECTORY`, which the systemd units set; without it they are forgotten at the end"},
 {"server", "max_jobs", SCHEMA_NUMBER, AT(server, max_jobs), .min = 1, .max = 4096, .def = "64",
  .help = "Most jobs at the same time; further ones are refused and may retry"},
 {"server", "max_workers", SCHEMA_NUMBER, AT(server, max_workers), .min = 1, .max = RS_WORLD_MAX, .def = "256",
