@@ -11,6 +11,7 @@ static void host_on_tick(uv_timer_t *timer)
 	uint64_t now = uv_now(h->opt.loop);
 
 	host_ports_tick(h);
+	host_answers_tick(h);
 	host_renewal_tick(h);
 	host_notify(h);
 	if (rs_notify_due(h->opt.notify, now) && h->opt.daemon->turned(h->opt.ctx))

@@ -164,8 +164,9 @@ struct host {
 	char grpc_name[RS_ADDRESS_MAX];
 	struct rs_log_limit denied;
 
-	bool requested; /* the service waits for a status */
-	void *status;   /* the one that is being made; NULL: no memory */
+	uint64_t sampled_ms; /* when the history got its last sample */
+	bool requested;      /* the service waits for a status */
+	void *status;        /* the one that is being made; NULL: no memory */
 	unsigned due;
 	bool tracing;
 	struct trace *traces;

@@ -7,6 +7,7 @@
  * everything -> the last end completes the answer. Failure modes: operations that do not
  * come: the time limit ends all traces. The client goes: the same. */
 #include "common/host/host_state.h"
+#include "common/host/service/history.h"
 #include "common/version.h"
 
 enum { TRACE_AGAIN_MS = 1000 }; /* when traces are told again to end */
@@ -118,6 +119,16 @@ static uint64_t host_on_clock_us(void *ctx)
 {
 	(void)ctx;
 	return uv_hrtime() / 1000;
+}
+
+void host_answers_tick(struct host *h)
+{
+	uint64_t now = uv_now(h->opt.loop);
+
+	if (!h->control || now - h->sampled_ms < HISTORY_MS)
+		return;
+	h->sampled_ms = now;
+	service_sample(control_uv_service(h->control));
 }
 
 void host_answers_options(struct host *h, struct service_options *so)

@@ -44,6 +44,8 @@ void host_events_free(struct host *h);
 /* Set the callbacks of the control service for statuses and traces. */
 void host_answers_options(struct host *h, struct service_options *so);
 void host_answers_init(struct host *h);
+/* Requests a sample for the history when one is due. */
+void host_answers_tick(struct host *h);
 /* Passes on a status or a trace that has become complete. */
 void host_answers_take(struct host *h);
 void host_answers_close(struct host *h);

@@ -15,9 +15,9 @@
 #define TEXT "text/plain; charset=utf-8"
 
 static const struct http_path paths[] = {
-    {"/", SERVICE_METHODS, false},     {"/metrics", SERVICE_STATUS, false}, {"/status", SERVICE_STATUS, false},
-    {"/events", SERVICE_EVENTS, true}, {"/jobs", SERVICE_EVENTS, true},     {"/healthz", SERVICE_CHECK, false},
-    {"/readyz", SERVICE_CHECK, false},
+    {"/", SERVICE_METHODS, false},       {"/metrics", SERVICE_STATUS, false}, {"/status", SERVICE_STATUS, false},
+    {"/history", SERVICE_STATUS, false}, {"/events", SERVICE_EVENTS, true},   {"/jobs", SERVICE_EVENTS, true},
+    {"/healthz", SERVICE_CHECK, false},  {"/readyz", SERVICE_CHECK, false},
 };
 
 const struct http_path *http_path_find(const char *path)

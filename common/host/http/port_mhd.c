@@ -158,7 +158,7 @@ static enum MHD_Result begin(struct http_request *r, const char *url, const char
 	r->path = http_path_find(url);
 	if (!r->path)
 		return send_text(r->connection, MHD_HTTP_NOT_FOUND,
-				 "expected /, /metrics, /status, /events, /healthz or /readyz");
+				 "expected /, /metrics, /status, /history, /events, /jobs, /healthz or /readyz");
 	r->authorization = header(r, MHD_HTTP_HEADER_AUTHORIZATION);
 	needs_right = r->path->method != SERVICE_METHODS && service_methods[r->path->method].right != RIGHT_NONE;
 	if (r->port->tls == TLS_MUTUAL && needs_right) {
@@ -259,6 +259,7 @@ static bool advance_call(struct http_request *r)
 static bool start_call(struct http_request *r)
 {
 	Reduction__V1__EventsRequest events = REDUCTION__V1__EVENTS_REQUEST__INIT;
+	Reduction__V1__StatusRequest status = REDUCTION__V1__STATUS_REQUEST__INIT;
 	struct service_peer peer = {.address = r->peer, .authorization = r->authorization, .certified = r->certified};
 	uint8_t request[16];
 	size_t len = 0;
@@ -267,6 +268,9 @@ static bool start_call(struct http_request *r)
 		events.past_only = true;
 		events.ended_jobs = strcmp(r->path->path, "/jobs") == 0;
 		len = reduction__v1__events_request__pack(&events, request);
+	} else if (strcmp(r->path->path, "/history") == 0) {
+		status.history = status.without_ranks = true;
+		len = reduction__v1__status_request__pack(&status, request);
 	}
 	r->call = service_begin(control_uv_service(r->port->control), r->path->method, &peer, request, len);
 	return r->call != NULL;

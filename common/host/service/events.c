@@ -99,3 +99,17 @@ const struct event *events_get(const struct events *all, uint64_t sequence)
 		return NULL;
 	return &all->kept[sequence % EVENTS_KEPT];
 }
+
+bool event_names_job(const struct event *ev, const char *job)
+{
+	const char *at = ev->text;
+
+	for (unsigned i = 0; i < ev->fields_n; i++) {
+		const char *value = at + strlen(at) + 1;
+
+		if (strcmp(at, "job") == 0 && strcmp(value, job) == 0)
+			return true;
+		at = value + strlen(value) + 1;
+	}
+	return false;
+}

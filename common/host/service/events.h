@@ -51,5 +51,7 @@ uint64_t events_oldest(const struct events *all);
 /* Returns an event, valid until the next events_add. NULL: it does not exist yet, or not
  * any more. */
 const struct event *events_get(const struct events *all, uint64_t sequence);
+/* Returns true if an event belongs to a job. */
+bool event_names_job(const struct event *ev, const char *job);
 
 #endif

@@ -3,6 +3,7 @@
 
 #include "common/address.h"
 #include "common/auth.h"
+#include "common/host/service/history.h"
 #include "common/host/service/service_pack.h"
 #include "proto/control.h"
 #include "proto/health.pb-c.h"
@@ -39,7 +40,7 @@ struct service_call {
 	bool answered;               /* `answer` is the last message */
 	bool placed;                 /* it is counted in controls_n or watches_n */
 	char name[CONTROL_JOB];      /* STATUS, EVENTS: only this job; CHECK, WATCH: the service */
-	bool without_ranks;          /* STATUS */
+	bool without_ranks, history; /* STATUS */
 	const struct events *events; /* EVENTS: those that it reads */
 	uint64_t next_event, until;  /* EVENTS: number of the next event; the first number not to send */
 	int last_health;             /* WATCH: the last health sent; 0: none */
@@ -54,7 +55,9 @@ struct service {
 	struct auth_secret read, admin;
 	LIST_HEAD(, service_call) calls; /* the newest first */
 	unsigned controls_n, watches_n;
-	bool collecting;             /* a status was requested */
+	bool collecting; /* a status was requested */
+	bool sampling;   /* that status becomes a sample */
+	struct history history;
 	bool tracing;                /* a trace was requested */
 	struct service_call *tracer; /* for this call; NULL: it has gone */
 	bool draining, stopping;
@@ -199,6 +202,21 @@ static int health(const struct service *s, const char *name)
 		    : GRPC__HEALTH__V1__HEALTH_CHECK_RESPONSE__SERVING_STATUS__NOT_SERVING;
 }
 
+/* Calls that come meanwhile get the same status, so it is made once. */
+static void collect(struct service *s)
+{
+	if (s->collecting)
+		return;
+	s->collecting = true;
+	s->opt.collect(s->opt.ctx);
+}
+
+void service_sample(struct service *s)
+{
+	s->sampling = true;
+	collect(s);
+}
+
 static void begin_status(struct service_call *c, const ProtobufCMessage *request)
 {
 	const Reduction__V1__StatusRequest *m = (const Reduction__V1__StatusRequest *)request;
@@ -209,11 +227,8 @@ static void begin_status(struct service_call *c, const ProtobufCMessage *request
 		return;
 	}
 	c->without_ranks = m->without_ranks;
-	/* calls that come meanwhile get the same status, so it is made once */
-	if (!s->collecting) {
-		s->collecting = true;
-		s->opt.collect(s->opt.ctx);
-	}
+	c->history = m->history;
+	collect(s);
 }
 
 static void begin_drain(struct service_call *c, const ProtobufCMessage *request)
@@ -450,21 +465,6 @@ static enum service_step send_out(struct service_call *c, struct service_bytes b
 	return SERVICE_SEND;
 }
 
-/* Returns true if an event belongs to a job. */
-static bool names_job(const struct event *ev, const char *job)
-{
-	const char *at = ev->text;
-
-	for (unsigned i = 0; i < ev->fields_n; i++) {
-		const char *value = at + strlen(at) + 1;
-
-		if (strcmp(at, "job") == 0 && strcmp(value, job) == 0)
-			return true;
-		at = value + strlen(value) + 1;
-	}
-	return false;
-}
-
 static enum service_step next_event(struct service_call *c, struct service_out *ret)
 {
 	const struct events *events = c->events;
@@ -474,7 +474,7 @@ static enum service_step next_event(struct service_call *c, struct service_out *
 	while (c->next_event < events->next && c->next_event < c->until) {
 		const struct event *ev = events_get(events, c->next_event++);
 
-		if (!c->name[0] || names_job(ev, c->name))
+		if (!c->name[0] || event_names_job(ev, c->name))
 			return send_out(c, service_pack_event(ev), ret);
 	}
 	return c->next_event >= c->until || c->service->stopping ? end(c, ret) : SERVICE_WAIT;
@@ -547,9 +547,16 @@ enum service_step service_next(struct service_call *c, struct service_out *ret)
 void service_status(struct service *s, struct status_reply *status)
 {
 	s->collecting = false;
+	if (s->sampling && status)
+		history_add(&s->history, &status->m);
+	s->sampling = false;
 	for (struct service_call *c = LIST_FIRST(&s->calls); c; c = LIST_NEXT(c, link)) {
 		if (c->method != SERVICE_STATUS || c->code || c->answered)
 			continue;
+		if (status)
+			status->m.n_samples = 0;
+		if (status && c->history)
+			history_put(&s->history, &status->m);
 		answer(c, status ? status_reply_pack(status, c->name, c->without_ranks) : (struct service_bytes){0});
 	}
 	s->opt.wake(s->opt.wake_ctx);

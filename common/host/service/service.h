@@ -144,6 +144,9 @@ void service_call_free(struct service_call *c);
 void service_status(struct service *s, struct status_reply *status);
 /* Delivers the traces that trace() began; takes them over. NULL: no memory for any. */
 void service_traced(struct service *s, struct trace *first);
+/* Requests a status for the history, which calls of Status can ask for. To be called
+ * every HISTORY_MS. */
+void service_sample(struct service *s);
 /* Says that there are new events. */
 void service_event_added(struct service *s);
 /* Says that no new jobs are taken, which the health service then reports. */

@@ -127,6 +127,25 @@ def until(good, what, timeout=30):
 
 @unittest.skipUnless(HAS_HTTP, "this build has no HTTP (libmicrohttpd-dev)")
 class Port(unittest.TestCase):
+    def test_history(self):
+        """The process keeps it, whether somebody looks or not."""
+        with harness.Cluster(agents=1, config={"agent": {"single_node": "reducers", "http": "127.0.0.1:0"}},
+                             server_args=HTTP) as c:  # fmt: skip
+            ranks = c.start_workers(1, STEADY)
+            ranks[0].said("open")
+
+            def samples(p):
+                return json.loads(get(http_of(p), "/history")[2])["samples"]
+
+            for p in (*c.reducers, *c.agents):
+                *_, last = until(lambda: (s := samples(p)) and s[-1]["bytes_in_per_s"] and s, "samples")  # noqa: B023
+                self.assertLess(abs(last["unix_ms"] / 1000 - time.time()), 60 * harness.SCALE)
+                self.assertGreater(last["bytes_out_per_s"], 0)
+                self.assertEqual(last["jobs"], 1)
+            self.assertEqual(json.loads(get(http_of(c.reducers[0]), "/status")[2])["samples"], [])
+            ranks[0].tell()
+            c.wait_all(ranks)
+
     def test_paths(self):
         with harness.Cluster(server_args=HTTP) as c:
             at = http_of(c.reducers[0])
