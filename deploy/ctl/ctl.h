@@ -77,7 +77,7 @@ int take_number(const char *given, const char *option, uint32_t least, uint32_t 
 int take_seconds(const char *given, const char *option, double least, double most, double *ret, struct rs_err *e);
 
 extern const struct command check_command, plan_command, status_command, events_command, drain_command, reload_command,
-    render_command, doctor_command, jobs_command, bundle_command, trace_command;
+    render_command, doctor_command, jobs_command, bundle_command, trace_command, page_command;
 
 /* The first options of every command that queries reducers. */
 enum reducers_option {

@@ -105,8 +105,8 @@ enum { OWN_N = sizeof own_commands / sizeof own_commands[0] };
 
 /* The commands of other files; check comes first. */
 static const struct command *const other_commands[] = {
-    &plan_command,   &status_command, &events_command, &drain_command,  &reload_command,
-    &render_command, &doctor_command, &jobs_command,   &bundle_command, &trace_command};
+    &plan_command,   &status_command, &events_command, &drain_command, &reload_command, &render_command,
+    &doctor_command, &jobs_command,   &bundle_command, &trace_command, &page_command};
 enum { COMMANDS_N = 1 + OWN_N + sizeof other_commands / sizeof other_commands[0] };
 
 static const struct command *command_at(unsigned i)

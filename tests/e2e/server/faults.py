@@ -34,7 +34,7 @@ STEADY = harness.python("""
         while not stop[0]:
             word = fault.read_text() if fault.exists() else ""
             if word == "abort":
-                comm.abort("the loss is not finite")
+                comm.abort("<b>the loss & more</b>")
             comm.all_reduce(numpy.full(count, "nan" if word == "nan" else 1, dtype="float32"))
             stop[0] = told.is_set()
             comm.all_reduce(stop)
@@ -124,9 +124,9 @@ def rank_not_there(w):
     w.c.start_worker(0, 2, STEADY, config={"job": {"name": "job"}})
 
 
-@fault("job aborted by a rank", alert="JobFailed", doctor="job-ended", event="job-aborted .*loss is not finite",
-       metric='reduction_ended_jobs_total{reason="aborted"} > 0', page=("/jobs", "loss is not finite"),
-       jobs="loss is not finite")
+@fault("job aborted by a rank", alert="JobFailed", doctor="job-ended", event="job-aborted .*the loss",
+       metric='reduction_ended_jobs_total{reason="aborted"} > 0', page=("/jobs", "the loss"),
+       jobs="the loss")
 def job_aborted(w):
     w.job()
     yield
