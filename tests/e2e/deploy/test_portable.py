@@ -85,6 +85,27 @@ class Archive(unittest.TestCase):
             reducer.kill()  # QEMU 7.2 misplaces the stack of a signal's handler
 
 
+# says how it was called; as systemctl it has two units, of which the agent has a job
+STUB = """#!/bin/sh
+echo "${0##*/} $*" >>/calls
+case "${0##*/} $*" in
+"getent "*) exit 2 ;;
+*list-units*) printf 'reduction-server.service loaded\\nreduction-agent.service loaded\\n' ;;
+*show*server*) echo 'serving 0 jobs' ;;
+*show*agent*) echo 'serving 1 job' ;;
+esac
+"""
+
+
+def copy_program(program, root):
+    """Copies a program of this machine and its libraries into a root."""
+    needed = subprocess.run(["ldd", program], check=True, capture_output=True, text=True).stdout
+    for path in [program, *re.findall(r"(/\S+) \(", needed)]:
+        to = root / path[1:]
+        to.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(path, to)
+
+
 @unittest.skipIf(harness.SAN or not PACKAGES or not shutil.which("rpm"), "there is no package: run make rpm")
 class Package(unittest.TestCase):
     def query(self, *args):
@@ -119,6 +140,41 @@ class Package(unittest.TestCase):
             self.assertNotIn("/opt/", unit)
             subprocess.run([*rpm, "--nodeps", "--noscripts", "-e", "reduction"], check=True, capture_output=True)
             self.assertFalse([p for p in pathlib.Path(root).rglob("*reduction*")])
+
+    @unittest.skipIf(os.geteuid(), "this needs root")
+    def test_scripts(self):
+        """In a root with a shell and commands that only say how they were called: an upgrade restarts the unit that
+        serves no job and names the other; only the removal stops units."""
+        with tempfile.TemporaryDirectory(prefix="reduction-") as folder:
+            root = pathlib.Path(folder)
+            copy_program("/bin/sh", root)
+            copy_program("/usr/bin/cut", root)
+            for name in ("usr/bin/getent", "usr/sbin/groupadd", "sbin/ldconfig", "usr/bin/systemctl"):
+                (root / name).parent.mkdir(parents=True, exist_ok=True)
+                (root / name).write_text(STUB)
+                (root / name).chmod(0o755)
+            (root / "run/systemd/system").mkdir(parents=True)
+            rpm = ["rpm", "--root", root]
+            subprocess.run([*rpm, "--initdb"], check=True)
+
+            def calls(*args):
+                """Runs rpm; returns what it printed, and which commands it called that change something."""
+                (root / "calls").write_text("")
+                done = subprocess.run([*rpm, "--nodeps", *args], check=True, capture_output=True, text=True)
+                lines = (root / "calls").read_text().splitlines()
+                return done.stdout + done.stderr, [c for c in lines if not re.match("systemctl (list|show)|getent", c)]
+
+            restart = "systemctl restart reduction-server.service"
+            again = "systemctl daemon-reload"
+            _, called = calls("-i", PACKAGES[0])
+            self.assertEqual(called, ["groupadd -r reduction", "groupadd -r reduction-keys", "ldconfig ", again, restart])
+            said, called = calls("-U", "--force", PACKAGES[0])
+            self.assertEqual({c for c in called if "groupadd" not in c}, {"ldconfig ", again, restart})
+            self.assertIn("reduction-agent.service needs a restart: it is serving 1 job, and still runs", said)
+            _, called = calls("-e", "reduction")
+            self.assertEqual(called[0], "systemctl --no-reload disable --now reduction-server.service "
+                             "reduction-agent.service")  # fmt: skip
+            self.assertIn("systemctl stop reduction-server@*.service reduction-agent@*.service", called)
 
 
 if __name__ == "__main__":
