@@ -186,6 +186,18 @@ static void wait_without(struct reducers *f, uint32_t ms)
 	}
 }
 
+/* Reducer 1 is lost before the job begins, and is greeted again. */
+static void open_without(struct reducers *f)
+{
+	open_offering(f, FEATURE_START | NEWER);
+	say_start(f, 0, FEATURE_START | NEWER, MINE);
+	say_start(f, 1, FEATURE_START | NEWER, MINE);
+	views_say_lives(f, 0, 0, 1, 0);
+	reducers_cut(f, 2, "cut");
+	wait_without(f, 1000);
+	ck_assert(f->l[2].greeted && f->l[2].hello.rejoin);
+}
+
 /* Reducer 1 is lost and comes back before this rank begins. Other ranks may have begun
  * without it, if it has what they use: then it decides nothing. */
 static const struct {
@@ -201,13 +213,7 @@ START_TEST(a_reducer_that_came_back_decides_nothing_optional)
 	uint64_t has = early[_i].has;
 	struct reducers f;
 
-	open_offering(&f, FEATURE_START | NEWER);
-	say_start(&f, 0, FEATURE_START | NEWER, MINE);
-	say_start(&f, 1, FEATURE_START | NEWER, MINE);
-	views_say_lives(&f, 0, 0, 1, 0);
-	reducers_cut(&f, 2, "cut");
-	wait_without(&f, 1000);
-	ck_assert(f.l[2].greeted && f.l[2].hello.rejoin);
+	open_without(&f);
 	say_welcome(&f, 2, has);
 	say_start(&f, 2, has & FEATURE_START ? has : 0, has & FEATURE_START ? MINE : 0);
 	ck_assert_uint_eq(f.back, 1);
@@ -228,12 +234,7 @@ START_TEST(a_reducer_is_checked_again_when_the_job_has_begun)
 {
 	struct reducers f;
 
-	open_offering(&f, FEATURE_START | NEWER);
-	say_start(&f, 0, FEATURE_START | NEWER, MINE);
-	say_start(&f, 1, FEATURE_START | NEWER, MINE);
-	views_say_lives(&f, 0, 0, 1, 0);
-	reducers_cut(&f, 2, "cut");
-	wait_without(&f, 1000);
+	open_without(&f);
 	say_welcome(&f, 2, _i ? FEATURE_START : NEWER);
 	say_start(&f, 3, FEATURE_START | NEWER, MINE);
 	reducers_resume(&f, 3);
