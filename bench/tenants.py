@@ -1,13 +1,13 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""Measures how one lane of a reducer is shared among jobs: a small and a large one, and jobs with weights.
+"""Measures how one lane of a reducer is shared among jobs: small and large ones, one that floods it, and weights.
 
 The lane is the bottleneck: it adds float16 without vector instructions, over TLS, and has the first core of this
 machine for itself; the ranks have the others. With --fifo (root) both have real-time priority, so that other programs
-do not disturb. Rates are read from the reducer, which counts them for each job. In each repeat every case runs once,
-with a new reducer. Standard output and a file get one line of JSON for each case: for each job its ranks, its weight,
-and the rate of one rank in MB/s, median with minimum and maximum; and the ratio of the first job's to the second's,
-beside what the weights ask for.
+do not disturb. The reducer counts the bytes of each job and the time that its lane has spent on it. In each repeat
+every case runs once, with a new reducer. Standard output and a file get one line of JSON for each case: for each job
+the rate of one rank in MB/s and its part of the lane's time, median with minimum and maximum; and the ratio of the
+times of the first job's ranks to the second's, beside what the weights ask for.
 """
 
 import argparse
@@ -20,6 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import typing
 
 import compare
 from daemon import Daemon
@@ -30,23 +31,33 @@ import certs  # noqa: E402
 
 WARMUP = 2  # seconds from the start of the jobs until measurement begins
 
-# name of the case, and for each job: its ranks, its weight, window
-CASES = [
-    ("alone", [(2, 1, 16)]),
-    ("equal", [(2, 1, 16), (2, 1, 16)]),
-    ("small-large", [(2, 1, 16), (16, 1, 16)]),
-    ("small-greedy", [(2, 1, 16), (2, 1, 256)]),
-    ("weight-2", [(2, 2, 16), (2, 1, 16)]),
-    ("weight-4", [(2, 4, 16), (2, 1, 16)]),
-    ("weight-4-large", [(2, 4, 16), (16, 1, 16)]),
-]
+
+
+class Job(typing.NamedTuple):
+    ranks: int = 2
+    weight: float = 1
+    window: int = 16
+    bytes: str = "1M"  # of an all-reduce
+    pending: int = 8  # all-reduces that are started before one waits for them
+
+
+CASES = {
+    "alone": [Job()],
+    "equal": [Job(), Job()],
+    "small-large": [Job(), Job(ranks=16)],
+    "small-greedy": [Job(), Job(window=256)],
+    "flood": [Job(), Job(window=1024, bytes="64", pending=2000)],
+    "weight-2": [Job(weight=2), Job()],
+    "weight-4": [Job(weight=4), Job()],
+    "weight-4-large": [Job(weight=4), Job(ranks=16)],
+}
 
 
 def parse_arguments():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--build", default="build/default", help="folder of the build (default %(default)s)")
     p.add_argument("--out", default="build/bench/tenants.jsonl", help="file of JSON lines (default %(default)s)")
-    p.add_argument("--cases", default=",".join(name for name, _ in CASES),
+    p.add_argument("--cases", default=",".join(CASES),
                    help="cases, comma-separated (default %(default)s)")
     p.add_argument("--seconds", type=float, default=4, help="measured time of a run, in seconds (default %(default)s)")
     p.add_argument("--repeats", type=int, default=3, help="runs of each case (default %(default)s)")
@@ -63,7 +74,7 @@ class Tenants(Daemon):
     def __init__(self, args, folder, tls, jobs):
         self.bin = pathlib.Path(args.build) / "bin"
         self.folder, self.tls, self.jobs, self.dtype = pathlib.Path(folder), tls, jobs, args.dtype
-        rules = [{"certificate": f"t{i}", "jobs": f"job{i}", "weight": w} for i, (_, w, _) in enumerate(jobs)]
+        rules = [{"certificate": f"t{i}", "jobs": f"job{i}", "weight": job.weight} for i, job in enumerate(jobs)]
         config = {"server": {"memory": "4GiB"}, **tls.reducer("r", mutual=True), "access": rules}
         self.write("server.yaml", config)
         program = args.server or str(self.bin / "reduction-server")
@@ -83,36 +94,38 @@ class Tenants(Daemon):
 
     def start(self, i):
         """Starts the ranks of a job, which sum until they are ended."""
-        ranks, _, window = self.jobs[i]
+        job = self.jobs[i]
         self.write(f"job{i}.yaml", {
-            "job": {"name": f"job{i}"}, "sharding": {"window": window}, **self.tls.worker(f"t{i}"),
+            "job": {"name": f"job{i}"}, "sharding": {"window": job.window}, **self.tls.worker(f"t{i}"),
             "reducers": [{"id": "r0", "address": self.address, "tls_name": "localhost"}],
         })  # fmt: skip
         argv = [*self.prefix, *self.others, str(self.bin / "reduction-bench"), "--config",
-                str(self.folder / f"job{i}.yaml"), "--mode", "direct", "--ranks", str(ranks), "-b", "1M", "-e", "1M",
-                "-n", "1000000", "-c", "0", "-a", "8", "-d", self.dtype, "--inplace", "only"]  # fmt: skip
+                str(self.folder / f"job{i}.yaml"), "--mode", "direct", "--ranks", str(job.ranks), "-b", job.bytes,
+                "-e", job.bytes, "-n", "1000000", "-c", "0", "-a", str(job.pending), "-d", self.dtype, "--inplace",
+                "only"]  # fmt: skip
         return subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
-    def bytes_in(self):
-        """Returns the time, and the bytes that the reducer has from one rank of each job."""
+    def counts(self):
+        """Returns the time, and for each job the bytes that the reducer has from a rank and its seconds for it."""
         argv = [str(self.bin / "reductionctl"), "status", self.grpc(), "--json", "--authority",
                 self.tls.file("ca.pem"), "--certificate", self.tls.file("t0.pem"), "--key", self.tls.file("t0.key")]
         status = json.loads(subprocess.run(argv, check=True, capture_output=True, text=True).stdout)
-        status = status.get("answer", status)
-        totals = {j["name"]: int(j["traffic"]["bytes_in"]) for j in status["jobs"]}
-        return time.monotonic(), [totals[f"job{i}"] / n for i, (n, _, _) in enumerate(self.jobs)]
+        found = {j["name"]: j for j in status["jobs"]}
+        return time.monotonic(), [(int(found[f"job{i}"]["traffic"]["bytes_in"]) / job.ranks,
+                                   int(found[f"job{i}"]["served_us"]) / job.ranks / 1e6)
+                                  for i, job in enumerate(self.jobs)]  # fmt: skip
 
 
 def measure(args, folder, tls, jobs):
-    """Returns the rate of one rank of each job in MB/s."""
+    """Returns for each job the rate of a rank in MB/s, and the part of the lane's time that a rank had."""
     with Tenants(args, folder, tls, jobs) as reducer:
         started = [reducer.start(i) for i in range(len(jobs))]
         try:
             time.sleep(WARMUP)
-            at, first = reducer.bytes_in()
+            at, first = reducer.counts()
             time.sleep(args.seconds)
-            end, last = reducer.bytes_in()
-            return [(b - a) / (end - at) / 1e6 for a, b in zip(first, last)]
+            end, last = reducer.counts()
+            return [((b - a) / (end - at) / 1e6, (d - c) / (end - at)) for (a, c), (b, d) in zip(first, last)]
         finally:
             for p in started:
                 p.terminate()
@@ -120,39 +133,40 @@ def measure(args, folder, tls, jobs):
                 p.wait()
 
 
-def report(case, jobs, rates):
-    row = {"case": case, "repeats": len(rates), "jobs": []}
-    for i, (ranks, weight, window) in enumerate(jobs):
-        mine = [r[i] for r in rates]
-        row["jobs"].append({"ranks": ranks, "weight": weight, "window": window,
-                            "rank_MBps": round(statistics.median(mine), 2),
-                            "min": round(min(mine), 2), "max": round(max(mine), 2)})  # fmt: skip
+def spread(name, values, digits):
+    """Returns the median of the values under this name, with minimum and maximum."""
+    return {name: round(statistics.median(values), digits), f"{name}_min": round(min(values), digits),
+            f"{name}_max": round(max(values), digits)}  # fmt: skip
+
+
+def report(case, jobs, runs):
+    row = {"case": case, "repeats": len(runs), "jobs": []}
+    for i, job in enumerate(jobs):
+        rates, shares = zip(*(run[i] for run in runs))
+        row["jobs"].append({**job._asdict(), **spread("rank_MBps", rates, 2), **spread("rank_lane_time", shares, 4)})
     if len(jobs) > 1:
-        ratios = [r[0] / r[1] for r in rates]
-        row["ratio"] = round(statistics.median(ratios), 2)
-        row["ratio_min"], row["ratio_max"] = round(min(ratios), 2), round(max(ratios), 2)
-        row["ratio_asked"] = jobs[0][1] / jobs[1][1]
+        row["asked"] = jobs[0].weight / jobs[1].weight
+        row.update(spread("lane_time_ratio", [a[1] / b[1] for a, b in runs], 2))
     return row
 
 
 def main():
     args = parse_arguments()
-    names = args.cases.split(",")
-    cases = [c for c in CASES if c[0] in names]
-    if len(cases) != len(names):
-        sys.exit(f"tenants: unknown case in {args.cases}: expected some of {', '.join(n for n, _ in CASES)}")
-    rates = {name: [] for name, _ in cases}
+    cases = {name: CASES.get(name) for name in args.cases.split(",")}
+    if None in cases.values():
+        sys.exit(f"tenants: unknown case in {args.cases}: expected some of {', '.join(CASES)}")
+    runs = {name: [] for name in cases}
     with tempfile.TemporaryDirectory() as folder:
         tls = certs.Folder(folder, "reducer:r,localhost,127.0.0.1", "client:t0", "client:t1")
         for _ in range(args.repeats):
-            for name, jobs in cases:
-                rates[name].append(measure(args, folder, tls, jobs))
+            for name, jobs in cases.items():
+                runs[name].append(measure(args, folder, tls, jobs))
     out = pathlib.Path(args.out)
     out.parent.mkdir(parents=True, exist_ok=True)
     with out.open("w", encoding="ascii") as f:
         f.write(json.dumps(compare.machine()) + "\n")
-        for name, jobs in cases:
-            row = json.dumps(report(name, jobs, rates[name]))
+        for name, jobs in cases.items():
+            row = json.dumps(report(name, jobs, runs[name]))
             f.write(row + "\n")
             print(row)
 
