@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""layers.py ARCHIVE [FOLDER]: prints the files of the image in an OCI archive, and its size. With FOLDER it unpacks the
-image there instead."""
+"""layers.py ARCHIVE [FOLDER [ARCHITECTURE]]: prints the files of each image in an OCI archive, and its size. With FOLDER
+it unpacks one image there instead: that for ARCHITECTURE, such as arm64, if there are several."""
 
 import json
 import sys
@@ -14,12 +14,17 @@ def deletes(member):
 
 
 class Image:
-    """An image in an archive. `config` is what it says about its processes."""
+    """An image in an archive. `config` is what it says about its processes. If the archive has images for several kinds
+    of processor, `architectures` are these, and this image is that for one of them."""
 
-    def __init__(self, path):
+    def __init__(self, path, architecture=None):
         self.archive = tarfile.open(path)
         (manifest,) = self.read("index.json")["manifests"]
         manifest = self.blob(manifest)
+        several = {m["platform"]["architecture"]: m for m in manifest.get("manifests", [])}
+        self.architectures = sorted(several)
+        if several:
+            manifest = self.blob(several[architecture or self.architectures[0]])
         self.config = self.blob(manifest["config"])["config"]
         self.sizes = [layer["size"] for layer in manifest["layers"]]  # in bytes, compressed
         self.layers = [self.name(layer) for layer in manifest["layers"]]
@@ -45,10 +50,16 @@ class Image:
 
 
 def main():
-    image = Image(sys.argv[1])
     if len(sys.argv) > 2:
-        image.unpack(sys.argv[2])
+        Image(sys.argv[1], *sys.argv[3:]).unpack(sys.argv[2])
         return
+    for architecture in Image(sys.argv[1]).architectures or [None]:
+        show(Image(sys.argv[1], architecture), architecture)
+
+
+def show(image, architecture):
+    if architecture:
+        print(f"{architecture}:")
     total = 0
     for i in range(len(image.layers)):
         with image.layer(i) as layer:
