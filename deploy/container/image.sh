@@ -16,7 +16,10 @@ tool=$(command -v podman || command -v buildah) || { echo "image: found neither 
 bare=
 if [ "${1-}" = --mmdebstrap ]; then bare=yes && shift; fi
 platforms=
-if [ "${1-}" = --platforms ]; then platforms=$2 && shift 2; fi
+if [ "${1-}" = --platforms ]; then
+	platforms=${2:?"--platforms: found no list, expected one such as linux/amd64,linux/arm64"}
+	shift 2
+fi
 
 # a list of images has another name in podman and buildah than an image
 named() { # NAME: the arguments of build for this name

@@ -14,8 +14,9 @@ def deletes(member):
 
 
 class Image:
-    """An image in an archive. `config` is what it says about its processes. If the archive has images for several kinds
-    of processor, `architectures` are these, and this image is that for one of them."""
+    """An image in an archive. `config` is what it says about its processes, `platform` names its system and processor. If
+    the archive has images for several kinds of processor, `architectures` are these, and this image is for one of
+    them."""
 
     def __init__(self, path, architecture=None):
         self.archive = tarfile.open(path)
@@ -25,7 +26,8 @@ class Image:
         self.architectures = sorted(several)
         if several:
             manifest = self.blob(several[architecture or self.architectures[0]])
-        self.config = self.blob(manifest["config"])["config"]
+        about = self.blob(manifest["config"])
+        self.config, self.platform = about["config"], (about["os"], about["architecture"])
         self.sizes = [layer["size"] for layer in manifest["layers"]]  # in bytes, compressed
         self.layers = [self.name(layer) for layer in manifest["layers"]]
 

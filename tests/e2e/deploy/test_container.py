@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 # run: beside-others no-tsan all-only
 """The entry point of the container image starts what the environment and the arguments say. The image itself, if `make
-image` has built it, runs under crun: as an ordinary user without capabilities, on a root that it cannot write."""
+image` has built it, runs under crun: as an ordinary user without capabilities, on a root that it cannot write. So does
+that for another processor, under QEMU, if the archive has one."""
 
+import hashlib
 import json
 import os
 import pathlib
@@ -10,16 +12,21 @@ import re
 import shutil
 import subprocess
 import sys
+import tarfile
 import tempfile
 import unittest
 
 import harness
 
-sys.path.insert(0, str(harness.ROOT / "deploy/container"))
+sys.path[:0] = [str(harness.ROOT / "deploy/container"), str(harness.ROOT / "deploy")]
+import elf  # noqa: E402
 import layers  # noqa: E402
 
 ENTRY = harness.ROOT / "deploy/container/entry.sh"
 ARCHIVE = harness.BUILD.parent / "image/reduction.tar"
+MACHINES = {"amd64": "x86_64", "arm64": "aarch64"}
+NATIVE = {machine: name for name, machine in MACHINES.items()}.get(os.uname().machine, os.uname().machine)
+PROGRAMS = ("reductionctl", "reduction-server", "reduction-agent", "reduction-bench")
 CRUN = ["crun", "--cgroup-manager=disabled"]
 # A network of its own, so that the usual ports are free; and the version 2 of control
 # groups alone.
@@ -67,24 +74,76 @@ class Entry(unittest.TestCase):
             self.assertIn(f'found "{env.get("REDUCTION_ROLE", "")}", expected server or agent', done.stderr)
 
 
-def why_not():
+def no_archive():
     if harness.SAN:
         return "the image is that of every build"
-    if not ARCHIVE.exists():
-        return "the image is not built: run make image"
+    return "" if ARCHIVE.exists() else "the image is not built: run make image"
+
+
+def why_not():
     if os.geteuid() or not shutil.which("crun"):
-        return "this needs root and crun"
-    return ""
+        return no_archive() or "this needs root and crun"
+    return no_archive()
+
+
+def no_foreign():
+    if not why_not() and "arm64" not in layers.Image(ARCHIVE).architectures:
+        return "the image is for one processor: run make image ARGS='... --platforms linux/amd64,linux/arm64'"
+    if not pathlib.Path("/proc/sys/fs/binfmt_misc/qemu-aarch64").exists():
+        return why_not() or "QEMU does not start programs of arm64 here"
+    return why_not()
+
+
+@unittest.skipIf(no_archive(), no_archive())
+class Archive(unittest.TestCase):
+    """What an OCI registry gets, without running it."""
+
+    def test_blobs(self):
+        """Each is named by its contents. The index leads to all of them."""
+        with tarfile.open(ARCHIVE) as archive:
+            found = {m.name: archive.extractfile(m).read() for m in archive if m.name.startswith("blobs/sha256/")}
+            queue = json.load(archive.extractfile("index.json"))["manifests"]
+        led = set()
+        while queue:
+            descriptor = queue.pop()
+            name = layers.Image.name(descriptor)
+            self.assertEqual(len(found[name]), descriptor["size"], name)
+            self.assertEqual(f"blobs/sha256/{hashlib.sha256(found[name]).hexdigest()}", name)
+            led.add(name)
+            if re.search(r"\.(index|manifest)\.v1\+json$", descriptor["mediaType"]):
+                own = json.loads(found[name])
+                queue += own.get("manifests") or [own["config"], *own["layers"]]
+        self.assertEqual(led, set(found))
+
+    def test_processors(self):
+        """All that is in an image is for its processor, and each starts a reducer as the same ordinary user."""
+        for architecture in layers.Image(ARCHIVE).architectures or [NATIVE]:
+            with self.subTest(architecture=architecture), tempfile.TemporaryDirectory(prefix="reduction-") as name:
+                image, root = layers.Image(ARCHIVE, architecture), pathlib.Path(name)
+                self.assertEqual(image.platform, ("linux", architecture))
+                self.assertEqual(image.config["Entrypoint"], ["/usr/bin/reduction-entry"])
+                self.assertEqual(image.config["User"], "65532:65532")
+                self.assertIn("REDUCTION_ROLE=server", image.config["Env"])
+                image.unpack(root)
+                for path in [*(root / "usr/bin" / p for p in (*PROGRAMS, "dash")), *(root / "usr/lib").rglob("*.so*")]:
+                    self.assertEqual(elf.Elf(path).machine, MACHINES[architecture], path)
+                for path in (root / "var/lib/dpkg/status.d").iterdir():
+                    self.assertRegex(path.read_text(), rf"\nArchitecture: ({architecture}|all)\n")
+                folder = (root / "run/reduction").stat()
+                if not os.geteuid():  # others cannot give files away
+                    self.assertEqual((folder.st_uid, folder.st_gid, folder.st_mode & 0o7777), (65532, 0, 0o770))
 
 
 @unittest.skipIf(why_not(), why_not())
 class Image(unittest.TestCase):
+    architecture = NATIVE
+
     @classmethod
     def setUpClass(cls):
         folder = tempfile.TemporaryDirectory(prefix="reduction-")
         cls.addClassCleanup(folder.cleanup)
         cls.dir = pathlib.Path(folder.name)
-        cls.image = layers.Image(ARCHIVE)
+        cls.image = layers.Image(ARCHIVE, cls.architecture)
         cls.image.unpack(cls.dir / "rootfs")
         subprocess.run(["crun", "spec"], cwd=cls.dir, check=True)
         cls.spec = json.loads((cls.dir / "config.json").read_text())
@@ -111,7 +170,8 @@ class Image(unittest.TestCase):
 
     def check_role(self, role, *options, ready=r"\blistening\b", ask=None, user="65532:65532"):
         name = f"{role}-{user.partition(':')[0]}"
-        p = self.start(name, *options, user=user, REDUCTION_ROLE=role)
+        roles = {} if role == "server" else {"REDUCTION_ROLE": role}  # a reducer by default
+        p = self.start(name, *options, user=user, **roles)
         p.wait_text(ready, timeout=30)
         state = json.loads(subprocess.run([*CRUN, "--root", self.dir / "state", "state", name], check=True,
                                           capture_output=True).stdout)
@@ -143,7 +203,7 @@ class Image(unittest.TestCase):
             self.check_role(role, user="1000670000:0")
 
     def test_command(self):
-        for program in "reductionctl", "reduction-server", "reduction-agent", "reduction-bench":
+        for program in PROGRAMS:
             p = self.start(program, program, "--version")
             self.assertEqual(p.wait(30), 0, p.report())
             self.assertRegex(p.out, r"\d+\.\d+\.\d+")
@@ -164,6 +224,11 @@ class Image(unittest.TestCase):
         for name, status in packages.items():
             self.assertRegex(status, rf"(?s)^Package: {re.escape(name)}\n.*\nVersion: \d")
             self.assertTrue((root / "usr/share/doc" / name / "copyright").is_file(), name)
+
+
+@unittest.skipIf(no_foreign(), no_foreign())
+class Foreign(Image):
+    architecture = "arm64"
 
 
 if __name__ == "__main__":
