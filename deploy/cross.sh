@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # cross.sh aarch64 FOLDER GOAL...: makes the goals of the Makefile (wheel, rpm) for another
 # machine, in FOLDER, with Debian's cross compiler and a root of that machine with the same
-# Debian, FOLDER/root. Its programs print their manual pages under QEMU. MAKE is the command
-# make.
+# Debian, FOLDER/root, which it makes if it is not there. Its programs print their manual
+# pages under QEMU. MAKE is the command make.
 set -eu
 cd "$(dirname "$0")/.."
 machine=$1
@@ -31,12 +31,12 @@ if [ ! -e "$root" ]; then
 	# NumPy: for tests of the wheel
 	mmdebstrap --quiet --variant=apt --arch="$debian" --include="$libraries,python3-numpy" "$suite" \
 		"$root.new"
-	# the linker follows absolute links outside of the root, and takes static libraries instead
-	find "$root.new/usr/lib" -lname '/*' -print0 | while IFS= read -rd '' link; do
-		ln -sfnr "$root.new$(readlink "$link")" "$link"
-	done
 	mv "$root.new" "$root"
 fi
+# the linker follows absolute links outside of the root, and takes static libraries instead
+find "$root/usr/lib" -lname '/*' -print0 | while IFS= read -rd '' link; do
+	ln -sfnr "$root$(readlink "$link")" "$link"
+done
 export QEMU_LD_PREFIX=$root PKG_CONFIG_SYSROOT_DIR=$root
 export PKG_CONFIG_LIBDIR=$root/usr/lib/$machine-linux-gnu/pkgconfig:$root/usr/share/pkgconfig
 exec ${MAKE:-make} "$@" BUILD="$out" CC="$machine-linux-gnu-gcc --sysroot=$root" STRIP="$machine-linux-gnu-strip" \

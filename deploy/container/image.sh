@@ -5,14 +5,20 @@
 # podman load), and prints its files and its size. ARGUMENTs are those of podman build. The
 # programs are built in an image of Debian; with --mmdebstrap that one is made from
 # Debian's packages, on a machine that reaches a mirror of Debian but no registry. LIST is
-# such as linux/amd64,linux/arm64: one image for several kinds of processor, of which QEMU
-# (qemu-user-static with binfmt_misc) runs the foreign ones.
+# such as linux/amd64,linux/arm64: one image for several kinds of processor. Those of this
+# machine and arm64 can be made. QEMU (qemu-user-static with binfmt_misc) runs programs of
+# foreign ones.
 set -eu
 cd "$(dirname "$0")/../.."
 out=$(mkdir -p "$1" && cd "$1" && pwd)
 shift
 
 tool=$(command -v podman || command -v buildah) || { echo "image: found neither podman nor buildah" >&2; exit 1; }
+case $(uname -m) in
+x86_64) own=linux/amd64 ;;
+aarch64) own=linux/arm64 ;;
+*) own=linux/$(uname -m) ;;
+esac
 bare=
 if [ "${1-}" = --mmdebstrap ]; then bare=yes && shift; fi
 platforms=
@@ -43,14 +49,15 @@ if [ -n "$bare" ]; then
 	trap 'rm -rf "$folder"' EXIT
 	mapfile -t base < <(named localhost/reduction-base)
 	forget localhost/reduction-base
-	each=${platforms:-linux/$(dpkg --print-architecture)}
+	each=${platforms:-$own}
+	[[ ,$each, = *,$own,* ]] || each=$own,$each # the one that builds
 	for platform in ${each//,/ }; do make_base "$platform"; done
 	set -- --build-arg BASE=localhost/reduction-base "$@"
 fi
 mapfile -t image < <(named reduction)
 forget reduction
 "$tool" build -f deploy/container/Containerfile --ignorefile deploy/container/ignore "${image[@]}" \
-	${platforms:+--platform "$platforms"} "$@" .
+	--platform "${platforms:-$own}" --build-arg "BUILDPLATFORM=$own" "$@" .
 rm -f "$out/reduction.tar"
 if [ -z "$platforms" ]; then
 	"$tool" push --quiet reduction "oci-archive:$out/reduction.tar:reduction"

@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""layers.py ARCHIVE [FOLDER [ARCHITECTURE]]: prints the files of each image in an OCI archive, and its size. With FOLDER
-it unpacks one image there instead: that for ARCHITECTURE, such as arm64, if there are several."""
+"""layers.py ARCHIVE [FOLDER [ARCHITECTURE]]: prints the files of each image in an OCI archive, and its size. With
+FOLDER it unpacks one image there instead: that for ARCHITECTURE, such as arm64, if there are several."""
 
 import json
 import sys
@@ -14,8 +14,8 @@ def deletes(member):
 
 
 class Image:
-    """An image in an archive. `config` is what it says about its processes, `platform` names its system and processor. If
-    the archive has images for several kinds of processor, `architectures` are these, and this image is for one of
+    """An image in an archive. `config` is what it says about its processes, `platform` names its system and processor.
+    If the archive has images for several kinds of processor, `architectures` are these, and this image is for one of
     them."""
 
     def __init__(self, path, architecture=None):

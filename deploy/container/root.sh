@@ -1,29 +1,22 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# root.sh FOLDER GRPC: builds the programs, with gRPC if GRPC is "on", and makes the root
-# of the container image in FOLDER, which does not exist yet. It has the programs, a shell
-# for the entry point, the shared libraries that they load, and the authorities that sign
-# certificates of public servers. For those who scan images it names the packages of
-# Debian that these files come from, with their licences.
+# root.sh PROGRAMS FOLDER: makes the root of the container image in FOLDER, which does not
+# exist yet. It has our PROGRAMS (programs.sh), a shell for the entry point, the shared
+# libraries that they load, and the authorities that sign certificates of public servers.
+# For those who scan images it names the packages of Debian that these files come from, with
+# their licences.
 set -eu
 cd "$(dirname "$0")/../.."
-root=$1 grpc=$2
+programs=$1 root=$2
 user=65532 # of nobody, as in other images without a distribution
-
-programs=(reduction-server reduction-agent reductionctl reduction-bench)
-libraries=(libreduction.so.0)
-[ "$grpc" != on ] || libraries+=(libreduction-grpc.so)
-built=("${programs[@]/#/build/default/bin/}" "${libraries[@]/#/build/default/lib/}")
-make -j"$(nproc)" CFLAGS=-O2 GRPC="$grpc" "${built[@]}"
+own=("$programs"/bin/* "$programs"/lib/*)
 
 mkdir -p "$root"/{etc/reduction,etc/ssl/certs,run,usr/{bin,lib/ssl,lib64,share/doc/reduction},var/lib/dpkg/status.d}
 ln -s usr/bin usr/lib usr/lib64 "$root"
 install -d -m 1777 "$root/tmp"
 # for the group 0 too: OpenShift gives each project users of its own, in this group
 install -d -o "$user" -g 0 -m 770 "$root/run/reduction"
-for file in "${built[@]}"; do
-	strip -o "$root/usr/${file#build/default/}" "$file"
-done
+cp -R "$programs/bin" "$programs/lib" "$root/usr"
 install -m 755 deploy/container/entry.sh "$root/usr/bin/reduction-entry"
 install -m 644 LICENSE "$root/usr/share/doc/reduction"
 printf '%s:x:%s\n' root 0:0::/: reduction "$user:$user::/:" >"$root/etc/passwd"
@@ -32,10 +25,10 @@ echo 'hosts: files dns' >"$root/etc/nsswitch.conf"
 
 # what comes from Debian: files by the path at which they are looked for
 libraries_of() {
-	ldd "$@" | sed -n 's/^.*[[:space:]]\(\/[^ ]*\) (0x.*$/\1/p' | grep -v "^$PWD/"
+	ldd "$@" | sed -n 's/^.*[[:space:]]\(\/[^ ]*\) (0x.*$/\1/p' | grep -v "^$programs/"
 }
 from_debian=("$(command -v dash)" /etc/ssl/certs/ca-certificates.crt /etc/os-release)
-mapfile -t -O "${#from_debian[@]}" from_debian < <(libraries_of "${built[@]}" "${from_debian[0]}" | sort -u)
+mapfile -t -O "${#from_debian[@]}" from_debian < <(libraries_of "${own[@]}" "${from_debian[0]}" | sort -u)
 packages=(ca-certificates)
 for file in "${from_debian[@]}"; do
 	to=$root$(realpath "${file%/*}")/${file##*/}
