@@ -61,6 +61,7 @@ void host_init(struct host *h, const struct host_options *opt)
 	h->records.fd = -1;
 	h->thread = pthread_self();
 	h->started_ms = uv_now(opt->loop);
+	h->started_unix_ms = host_unix_ms();
 	h->lines_end = &h->lines;
 	pthread_mutex_init(&h->lock, NULL);
 	uv_async_init(opt->loop, &h->wake, host_on_wake);

@@ -144,6 +144,7 @@ struct host {
 	struct host_renewal renewal;
 	uint32_t drain_ms; /* timeouts.drain */
 	uint64_t started_ms;
+	int64_t started_unix_ms;
 	pthread_t thread; /* of the loop */
 
 	uv_signal_t signals[3]; /* SIGTERM, SIGINT, SIGHUP */

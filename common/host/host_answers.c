@@ -37,6 +37,7 @@ void host_status(const struct host *h, struct status_reply *to)
 	to->m.http_address = status_reply_text(to, h->http ? http_port_name(h->http) : "");
 	to->m.unix_ms = host_unix_ms();
 	to->m.up_ms = uv_now(h->opt.loop) - h->started_ms;
+	to->m.started_unix_ms = h->started_unix_ms;
 	host_process(to);
 	to->m.drain_left_ms = host_drain_left_ms(h);
 	to->m.certificate_unix_s = h->renewal.validity.expires_s;

@@ -68,7 +68,7 @@ static void write_process(struct metrics_out *o, const reply *m)
 	metrics_family(o, METRICS_GAUGE, "reduction_build_info", "Version of the process; always 1.");
 	metrics_sample(o, 1, build);
 	one(o, METRICS_GAUGE, "reduction_start_time_seconds", "Time when the process started, in seconds since 1970.",
-	    ((double)m->unix_ms - (double)m->up_ms) / 1e3);
+	    (double)m->started_unix_ms / 1e3);
 	one(o, METRICS_GAUGE, "reduction_draining", "1 if the process takes no new jobs because it stops.",
 	    m->draining);
 	one(o, METRICS_GAUGE, "reduction_jobs", "Jobs of the process.",

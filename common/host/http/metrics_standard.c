@@ -12,8 +12,7 @@ void metrics_standard(struct metrics_out *o, const Reduction__V1__StatusReply *m
 	const Reduction__V1__ProcessStatus *p = m->process;
 
 	standard(o, METRICS_GAUGE, "process_start_time_seconds",
-		 "Time when the process started, in seconds since 1970.",
-		 ((double)m->unix_ms - (double)m->up_ms) / 1e3);
+		 "Time when the process started, in seconds since 1970.", (double)m->started_unix_ms / 1e3);
 	if (!p)
 		return;
 	standard(o, METRICS_COUNTER, "process_cpu_seconds", "Processor time of all threads.", (double)p->cpu_us / 1e6);

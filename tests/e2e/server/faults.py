@@ -4,6 +4,7 @@ and then makes the fault. `expected` says what shows it."""
 
 import collections
 import contextlib
+import ctypes
 import datetime
 import json
 import os
@@ -11,13 +12,20 @@ import pathlib
 import re
 import signal
 import subprocess
+import sys
 import time
 import urllib.request
+from concurrent import futures
 
 import certs
 import harness
 import prometheus
-from test_http import GRPC, HTTP, grpc_of, http_of, until
+from test_http import GRPC, HTTP, TOKEN, grpc_of, http_of, until
+
+sys.path.insert(0, str(harness.ROOT / "bench/net"))
+import lab as net  # noqa: E402
+
+LIBC = ctypes.CDLL(None, use_errno=True)
 
 # Sums as a training does, until its input has a line. The file FAULT says what to do in the
 # next step: "abort", "nan", or the seconds that it takes.
@@ -43,7 +51,8 @@ STEADY = harness.python("""
 
 
 def get(address, path):
-    with urllib.request.urlopen(f"http://{address}{path}", timeout=20 * harness.SCALE) as answer:
+    request = urllib.request.Request(f"http://{address}{path}", headers={"Authorization": f"Bearer {TOKEN}"})
+    with urllib.request.urlopen(request, timeout=20 * harness.SCALE) as answer:
         return answer.read().decode()
 
 
@@ -56,6 +65,8 @@ class World:
         self.http = [http_of(r) for r in c.reducers]
         self.grpc = [grpc_of(r) for r in c.reducers]
         self.ranks = []
+        self.how = None  # as Prometheus reads them
+        self.quiet = False  # no alert and no finding may follow
 
     def target(self):
         """The configuration for reductionctl: all reducers, also those that are dead."""
@@ -76,18 +87,18 @@ class World:
 
 
 BUSY = 0.1  # share of a core: how much ranks fill depends on the machine
-Fault = collections.namedtuple("Fault", "name steps options alone root expected")
+Fault = collections.namedtuple("Fault", "name steps options lab alone root expected")
 FAULTS = []
 
 
-def fault(name, options=None, alone=False, root=False, **expected):
+def fault(name, options=None, lab=None, alone=False, root=False, **expected):
     """options: arguments of the cluster, or a function that gets it before it starts, and a stack for what is undone
-    after its end. alone: it takes a core. root: only root can make it. expected: alert, its name; doctor, the name of a
-    finding; event, of the log; metric, a query that is true; page, a path and what its data contain; jobs, what
-    reductionctl prints. Without an entry that column has nothing to say."""
+    after its end. lab: the links of the laboratory in which it is made. alone: it takes a core. root: only root can
+    make it. expected: alert, its name; doctor, the name of a finding; event, of the log; metric, a query that is true;
+    page, a path and what its data contain; jobs, what reductionctl prints. Without an entry a column says nothing."""
 
     def add(function):
-        FAULTS.append(Fault(name, function, options or {}, alone, root, expected))
+        FAULTS.append(Fault(name, function, options or {}, lab, alone or bool(lab), root or bool(lab), expected))
         return function
 
     return add
@@ -300,37 +311,50 @@ def disk_full(w):
     w.c.wait_all(ranks)
 
 
-def impatient_rules():
-    """The shipped rules. Alerts wait for 1 s, and a rank is missing after 3 s."""
-    text = prometheus.impatient(prometheus.RULES.read_text())
-    for old, new in (("missing_seconds > 30", "missing_seconds > 3"), ("busy_ratio) > 0.9", f"busy_ratio) > {BUSY}")):
-        assert old in text
-        text = text.replace(old, new)
-    return text
+def clock(c, _):
+    """Reducers whose clock follows the file `clock`."""
+    path = pathlib.Path(c.dir) / "clock"
+    path.write_bytes(bytes(8))
+    env = {"LD_PRELOAD": str(harness.BUILD / "tests" / "e2e" / "shim_clock.so"), "REDUCTION_CLOCK": str(path)}
+    start = c.start
+    return {"start": lambda name, argv, more=None: start(name, argv, env if name.startswith("reducer") else more)}
 
 
-def show(fault_, timeout):
-    """Makes a fault; returns the Watch that has looked at it."""
-    lazy = callable(fault_.options)
-    with contextlib.ExitStack() as after, contextlib.ExitStack() as stack:
-        c = harness.Cluster(start=False, server_args=[*HTTP, *GRPC], **({} if lazy else fault_.options))
-        stack.enter_context(c)
-        for key, value in fault_.options(c, after).items() if lazy else ():
-            setattr(c, key, value)
-        for i in range(len(c.reducers)):
-            c.start_reducer(i)
-        w = World(c)
-        p = prometheus.Prometheus(c, w.http, rules=impatient_rules())
-        until(lambda: p.query("min(count_over_time(up[1m])) > 1"), "two looks at the reducers")
-        steps = fault_.steps(w)
-        next(steps)
-        watch = Watch(w, p, fault_.expected)
-        began = time.monotonic()
-        assert next(steps, None) is None
-        watch.run(began, timeout)
-        for proc in c._procs:  # pylint: disable=protected-access
-            proc.kill()
-    return watch
+def step_clock(w, seconds):
+    """The next page has the new time. Nothing else may show the step: an alert or a finding would be false."""
+    with open(w.c.dir / "clock", "r+b") as f:
+        f.write(seconds.to_bytes(8, "little", signed=True))
+    until(lambda: abs(json.loads(get(w.http[0], "/status"))["unix_ms"] / 1000 - time.time() - seconds) < 60, "new time")
+    w.quiet = True
+
+
+@fault("clock set an hour ahead", clock)
+def clock_ahead(w):
+    w.job()
+    yield
+    step_clock(w, 3600)
+
+
+@fault("clock set an hour back", clock)
+def clock_back(w):
+    w.job()
+    yield
+    step_clock(w, -3600)
+
+
+@fault("link of a reducer slow", lab={"rate": "200mbit"}, doctor="reducer-slow")
+def slow_link(w):
+    w.job(COUNT=250000, PAUSE=0)
+    yield
+    w.lab.set_rate(0, "20mbit")
+
+
+@fault("network loses packets", lab={"rate": "200mbit", "delay_us": 500, "loss": (3, 40)}, alert="Retransmissions",
+       doctor="retransmissions", metric="sum(rate(reduction_job_retransmitted_segments_total[10s])) > 1",
+       page=("/status", r'"retransmits":[1-9]\d\d'))
+def lost_packets(w):
+    yield
+    w.job(COUNT=250000, PAUSE=0)
 
 
 class Watch:
@@ -341,6 +365,7 @@ class Watch:
         self.target = w.target()
         self.seen, self.doctor = {}, None
         self.found = {}  # the last answer of each column, for a report
+        self.false = []
 
     def run(self, began, timeout):
         while len(self.seen) < len(self.expected):
@@ -355,6 +380,13 @@ class Watch:
             self.doctor.communicate()
         return self.seen
 
+    def false_alarms(self):
+        """What doctor and Prometheus say after a fault of which they have nothing to say."""
+        while not self.see_doctor(None):
+            self.w.c.reducers[0].wait_more(0.1)
+        load = ("lane-busy", "lane-starved")  # other programs use the cores too
+        return [f for f in self.found["doctor"] if f not in load] + sorted(self.prometheus.firing())
+
     def see_alert(self, want):
         self.found["alert"] = sorted(self.prometheus.firing())
         return any(name == "Reduction" + want for name, _ in self.found["alert"])
@@ -368,7 +400,7 @@ class Watch:
         out, err = self.doctor.communicate()
         self.doctor = None
         self.found["doctor"] = [f["id"] for f in json.loads(out)["findings"]] if out else err
-        return want in self.found["doctor"]
+        return want is None or want in self.found["doctor"]
 
     def see_event(self, want):
         self.found["event"] = "".join(p.err for p in self.w.c.reducers + self.w.ranks)
@@ -387,3 +419,84 @@ class Watch:
         done = subprocess.run(argv, capture_output=True, text=True)
         self.found["jobs"] = done.stdout + done.stderr
         return re.search(want, self.found["jobs"])
+
+
+def impatient_rules():
+    """The shipped rules. Alerts wait for 1 s, and a rank is missing after 3 s."""
+    text = prometheus.impatient(prometheus.RULES.read_text())
+    for old, new in (("missing_seconds > 30", "missing_seconds > 3"), ("busy_ratio) > 0.9", f"busy_ratio) > {BUSY}")):
+        assert old in text
+        text = text.replace(old, new)
+    return text
+
+
+def inside(lab, host, work, *args):
+    """Calls a function in the network of a host of the laboratory; the processes that it starts are there too."""
+
+    def enter():
+        with open(f"/run/netns/{lab.namespace(host)}", encoding="ascii") as network:
+            if LIBC.setns(network.fileno(), 0):
+                raise OSError(ctypes.get_errno(), "setns")
+        return work(*args)
+
+    with futures.ThreadPoolExecutor(1) as pool:
+        return pool.submit(enter).result()
+
+
+class LabWorld(World):
+    """Two reducers and two ranks, each on a host of its own in the network laboratory."""
+
+    def __init__(self, c, lab):
+        self.lab = lab
+        token = pathlib.Path(harness.write_whole(c.dir / "token", TOKEN + "\n"))
+        token.chmod(0o600)
+        c.config = {"security": {"read_token": str(token)}}
+        c.server_config = {**c.config, "server": {"insecure": True, "http_insecure": True}}
+        for i in range(len(c.reducers)):
+            c._addresses[i] = f"{lab.address(i)}:7600"  # pylint: disable=protected-access
+            c.server_args = ["--http", f"{lab.address(i)}:7603", "--grpc", f"{lab.address(i)}:7601"]
+            inside(lab, i, c.start_reducer, i)
+        super().__init__(c)
+        self.how = {"authorization": {"credentials_file": str(token)}}
+
+    def job(self, n=2, **env):
+        config = {"job": {"name": "job"}}
+        self.ranks = [inside(self.lab, 2 + r, self.c.start_worker, r, n, STEADY, env, config) for r in range(n)]
+        for rank in self.ranks:
+            rank.said("open")
+
+
+def watch_fault(fault_, w, timeout):
+    """Makes a fault; returns the Watch that has looked at it. All processes are ended."""
+    p = prometheus.Prometheus(w.c, w.http, w.how, impatient_rules())
+    until(lambda: p.query("min(count_over_time(up[1m])) > 1"), "two looks at the reducers")
+    steps = fault_.steps(w)
+    next(steps)
+    watch = Watch(w, p, fault_.expected)
+    began = time.monotonic()
+    assert next(steps, None) is None
+    watch.run(began, timeout)
+    watch.false = watch.false_alarms() if w.quiet else []
+    for proc in w.c._procs:  # pylint: disable=protected-access
+        proc.kill()
+    return watch
+
+
+def show_in_lab(fault_, timeout):
+    with net.Lab(4, build=harness.BUILD, **fault_.lab) as lab, harness.Cluster(reducers=2, start=False) as c:
+        return inside(lab, 2, watch_fault, fault_, LabWorld(c, lab), timeout)
+
+
+def show(fault_, timeout):
+    """Starts what a fault needs, and makes it; returns the Watch that has looked at it."""
+    if fault_.lab:
+        return show_in_lab(fault_, timeout)
+    lazy = callable(fault_.options)
+    with contextlib.ExitStack() as after, contextlib.ExitStack() as stack:
+        c = harness.Cluster(start=False, server_args=[*HTTP, *GRPC], **({} if lazy else fault_.options))
+        stack.enter_context(c)
+        for key, value in fault_.options(c, after).items() if lazy else ():
+            setattr(c, key, value)
+        for i in range(len(c.reducers)):
+            c.start_reducer(i)
+        return watch_fault(fault_, World(c), timeout)
