@@ -276,7 +276,7 @@ def pinned(w, burners):
 def starved(w):
     w.job(PAUSE=0, COUNT=1000000)
     yield
-    pinned(w, 6)
+    pinned(w, 4)
 
 
 @fault("lane busy", alone=True, alert="LaneBusy", metric=f"reduction_lane_busy_ratio > {BUSY}",

@@ -1,6 +1,6 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-# run: beside-others no-tsan
+# run: beside-others no-tsan all-only
 """What alerts, doctor, events, metrics, page and records show: each fault within a time; nothing of healthy jobs."""
 
 import json
