@@ -294,6 +294,22 @@ def state():
         raises(reduction.ClosedError, "is closed", loaded.submit, ones(), 0)
 
 
+def bound():
+    """A group that is bound to a device, and groups made from it. Before 2.15 torch binds to GPUs only."""
+    if VERSION < (2, 15):
+        return
+    base.ours = base.gloo = None
+    dist.destroy_process_group()
+    device, everyone = torch.device("cpu:0"), list(range(n))
+    store = dist.FileStore(os.path.abspath("bound"), n)
+    dist.init_process_group("reduction", store=store, rank=rank, world_size=n, device_id=device)
+    assert dist.group.WORLD.bound_device_id == device
+    for group in (dist.group.WORLD, dist.new_group(everyone), dist.split_group(split_ranks=[everyone])):
+        x = ones()
+        dist.all_reduce(x, group=group)
+        assert x.tolist() == [SUM] * 4 and dist.get_backend(group) == "reduction", x
+
+
 def fake_store():
     """A store that keeps nothing is an error in words."""
     try:
@@ -311,7 +327,7 @@ if __name__ == "__main__":
     wanted = sys.argv[1:] or [
         "collected", "overloads", "sequence", "set_timeout", "split", "ddp", "builtin_hook", "compiled", "profiled",
         "counted", "nan_checked", "recorded", "detailed", "coalesced", "functional", "freed", "single", "state",
-        "fake_store",
+        "bound", "fake_store",
     ]  # fmt: skip
     for function in wanted:
         globals()[function]()
