@@ -346,8 +346,8 @@ static void report(struct world *w, struct status *st, unsigned thread)
 		sessions[r.sessions_n] = (struct lane_report_session){
 		    .rank = r.sessions_n,
 		    .total = {fuzz_number(&w->in), fuzz_number(&w->in), fuzz_number(&w->in), 0, fuzz_number(&w->in), 0,
-			      0, 0, 0},
-		    .second = {0, 0, fuzz_number(&w->in), fuzz_number(&w->in), 0, 0, 0, 0, 0},
+			      0, 0, 0, 0},
+		    .second = {0, 0, fuzz_number(&w->in), fuzz_number(&w->in), 0, 0, 0, 0, 0, 0},
 		    .silent_ms = (uint32_t)fuzz_number(&w->in)};
 	stripe.sessions_n = r.sessions_n;
 	status_add(st, &r);

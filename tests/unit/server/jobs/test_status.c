@@ -163,12 +163,12 @@ START_TEST(lanes_are_added)
 {
 	struct lane_report_session sessions[] = {
 	    {.rank = 0,
-	     .total = {100, 200, 3, 40, 50, 0, 0, 0, 0},
-	     .second = {10, 20, 1, 4, 5, 0, 0, 0, 0},
+	     .total = {100, 200, 3, 40, 50, 0, 0, 0, 0, 0},
+	     .second = {10, 20, 1, 4, 5, 0, 0, 0, 0, 0},
 	     .silent_ms = 70,
 	     .missing_ms = 9},
-	    {.rank = 1, .total = {1000, 2000, 30, 400, 500, 0, 0, 0, 0}, .silent_ms = 80, .outstanding = 2},
-	    {.rank = 1, .total = {1, 1, 1, 1, 1, 0, 0, 0, 0}}, /* of a job that the status does not have */
+	    {.rank = 1, .total = {1000, 2000, 30, 400, 500, 0, 0, 0, 0, 0}, .silent_ms = 80, .outstanding = 2},
+	    {.rank = 1, .total = {1, 1, 1, 1, 1, 0, 0, 0, 0, 0}}, /* of a job that the status does not have */
 	};
 	struct lane_report_stripe stripes[] = {{.sessions_n = 2, .chunks = 7, .operations = 5},
 					       {.job = 999, .sessions = 2, .sessions_n = 1}};
@@ -176,7 +176,7 @@ START_TEST(lanes_are_added)
 				     .busy_permil = 333,
 				     .starved_permil = 44,
 				     .second_ms = 1001,
-				     .total = {7000, 8000, 90, 0, 0, 0, 0, 0, 0},
+				     .total = {7000, 8000, 90, 0, 0, 0, 0, 0, 0, 0},
 				     .stripes = stripes,
 				     .sessions = sessions,
 				     .stripes_n = 2,
@@ -194,8 +194,8 @@ START_TEST(lanes_are_added)
 	report.second_ms = 1003;
 	stripes[0].operations = 4;
 	sessions[0] = (struct lane_report_session){.rank = 0,
-						   .total = {1, 2, 3, 4, 60, 0, 0, 0, 0},
-						   .second = {1, 1, 1, 1, 1, 0, 0, 0, 0},
+						   .total = {1, 2, 3, 4, 60, 0, 0, 0, 0, 0},
+						   .second = {1, 1, 1, 1, 1, 0, 0, 0, 0, 0},
 						   .silent_ms = 60,
 						   .missing_ms = 8};
 	status_add(st, &report);
