@@ -8,10 +8,11 @@ import unittest
 import harness
 
 TRAINING = r"""
-import sys, torch, torch.distributed as dist, reduction.torch
+import datetime, sys, torch, torch.distributed as dist, reduction.torch
 kind, store, rank, value = sys.argv[1], sys.argv[2], int(sys.argv[3]), float(sys.argv[4])
 backend = "reduction" if kind == "backend" else "gloo"
-dist.init_process_group(backend, init_method="file://" + store, rank=rank, world_size=2)
+dist.init_process_group(backend, init_method="file://" + store, rank=rank, world_size=2,
+                        timeout=datetime.timedelta(seconds=30))
 if kind == "backend":
     group = dist.new_group([0, 1])
     sums = [dist.all_reduce, lambda x: dist.all_reduce(x, group=group)]
@@ -79,7 +80,8 @@ class Mixed(unittest.TestCase):
         self.own("backend", self.torchrun, agents=1)
 
     def test_one_name(self):
-        """The name of a job says that it is one: a training at the same time is refused, and both sides are named."""
+        """The name of a job says that it is one: a training at the same time is refused, and both sides are named. A
+        rank that is admitted when the first training has ended waits for one that was refused, until its timeout."""
         with harness.Cluster(reducers=2) as c:
             path = c.write_config("worker.yaml")
             env = {"REDUCTION_CONFIG": path, **self.spawned(0, "")}
