@@ -6,11 +6,13 @@
 Not under ThreadSanitizer: it reports races in what OpenSSL does for gRPC.
 """
 
+import json
 import os
 import shutil
 import signal
 import socket
 import ssl
+import subprocess
 import tempfile
 import unittest
 
@@ -59,6 +61,25 @@ class Right(GrpcTls):
         c.start_reducer(0)
         job.back(0)
         job.go(40)
+        job.done()
+
+    def test_weight(self):
+        """The rule that admits a worker gives its connections a weight, which status shows."""
+        rules = [{"certificate": "nobody", "jobs": "*", "weight": 9},
+                 {"certificate": "*.team-b.example", "jobs": "test", "weight": 2.5}]
+        server = {**self.good.reducer("localhost", mutual=True), "access": rules}
+        c = self.cluster(server, self.good.worker(TEAM_B))
+        job = test_failover.Job(self, c, gates={10: 0})
+        job.at_gate(10)
+        own = self.good.own("team-a")
+        shown = subprocess.run([harness.binary("reductionctl"), "status", "--json", c.address(0), "--authority",
+                                own["authority"], "--certificate", own["certificate"], "--key", own["key"]],
+                               check=True, capture_output=True, text=True,
+                               env=harness.sanitizer_env(["reductionctl"])).stdout  # fmt: skip
+        status = json.loads(shown)["jobs"][0]
+        self.assertEqual(status["weight"], 2.5)
+        self.assertGreater(int(status["served_us"]), 0)
+        job.go(10)
         job.done()
 
     def test_certificates_reload(self):

@@ -5,14 +5,12 @@
 each with a sentence for the one that is refused, a line in the log, and no harm to others.
 """
 
-import json
 import os
 import re
 import shutil
 import signal
 import socket
 import ssl
-import subprocess
 import tempfile
 import threading
 import time
@@ -339,26 +337,6 @@ class Reload(Tls):
         c.reducers[0].wait_text("access_rules=1")
         self.summed(c.start_workers(2, WORKER, config=config))
         self.refused((c, None, "node1.team-b.example may not join job test", "job test"))
-
-    def test_weight(self):
-        """The rule that admits a worker gives its connections a weight, which status and metrics show."""
-        rules = [{"certificate": "nobody", "jobs": "*", "weight": 9},
-                 {"certificate": "*.team-b.example", "jobs": "test", "weight": 2.5}]
-        server = {**self.good.reducer("localhost", mutual=True), "access": rules}
-        c = self.cluster(server, self.good.worker("node1.team-b.example"), server_args=["--grpc", "127.0.0.1:0"])
-        job = test_failover.Job(self, c, gates={10: 0})
-        job.at_gate(10)
-        address = c.reducers[0].wait_text(r"\bgrpc-ready address=(\S+)").group(1)
-        own = self.good.own("team-a")
-        shown = subprocess.run([harness.binary("reductionctl"), "status", "--json", address, "--authority",
-                                own["authority"], "--certificate", own["certificate"], "--key", own["key"]],
-                               check=True, capture_output=True, text=True,
-                               env=harness.sanitizer_env(["reductionctl"])).stdout  # fmt: skip
-        status = json.loads(shown)["jobs"][0]
-        self.assertEqual(status["weight"], 2.5)
-        self.assertGreater(int(status["served_us"]), 0)
-        job.go(10)
-        job.done()
 
     def test_workers_reload_certificates_when_they_reconnect(self):
         """An agent continues over a change of the authority: its reducer returns with new certificates."""
