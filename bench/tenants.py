@@ -32,7 +32,6 @@ import certs  # noqa: E402
 WARMUP = 2  # seconds from the start of the jobs until measurement begins
 
 
-
 class Job(typing.NamedTuple):
     ranks: int = 2
     weight: float = 1
@@ -57,8 +56,7 @@ def parse_arguments():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--build", default="build/default", help="folder of the build (default %(default)s)")
     p.add_argument("--out", default="build/bench/tenants.jsonl", help="file of JSON lines (default %(default)s)")
-    p.add_argument("--cases", default=",".join(CASES),
-                   help="cases, comma-separated (default %(default)s)")
+    p.add_argument("--cases", default=",".join(CASES), help="cases, comma-separated (default %(default)s)")
     p.add_argument("--seconds", type=float, default=4, help="measured time of a run, in seconds (default %(default)s)")
     p.add_argument("--repeats", type=int, default=3, help="runs of each case (default %(default)s)")
     p.add_argument("--fifo", action="store_true", help="give all processes real-time priority")

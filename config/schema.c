@@ -259,7 +259,7 @@ const struct schema_key schema_keys[] = {
 {"access", "jobs", SCHEMA_GLOB, AT_ACCESS(jobs), .min = 1, .max = RS_GLOB_MAX - 1,
  .help = "Names of the jobs that it may join; `*` and `?` as in `certificate`"},
 {"access", "weight", SCHEMA_WEIGHT, AT_ACCESS(weight), .min = 10000, .max = 100000000, .def = "1",
- .help = "What each connection of these jobs gets of a lane's processor time, relative to other connections, while "
+ .help = "What each connection of these jobs gets of a lane's time, relative to other connections, while "
  "there is not enough for all. Links are shared by TCP, equally for each connection"},
 
 {"security", "read_token", SCHEMA_PATH, AT(security, read_token), .min = 0, .max = RS_PATH_LEN - 1,

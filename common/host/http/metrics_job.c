@@ -129,6 +129,7 @@ static double job_rtt(const job *j)
 		most = j->ranks[i]->rtt_us > most ? j->ranks[i]->rtt_us : most;
 	return most / 1e6;
 }
+
 const struct metrics_job_family metrics_job_families[] = {
     {"reduction_job_generation", "Generation: how often the job was restarted.", METRICS_GAUGE, job_generation},
     {"reduction_job_ranks", "Ranks of the job.", METRICS_GAUGE, job_ranks},
@@ -165,4 +166,5 @@ const struct metrics_job_family metrics_job_families[] = {
     {"reduction_job_round_trip_seconds", "Longest smoothed round-trip time to a rank; 0: not known.", METRICS_GAUGE,
      job_rtt},
 };
+
 const unsigned metrics_job_families_n = sizeof metrics_job_families / sizeof metrics_job_families[0];
