@@ -31,7 +31,7 @@ struct rs_worker {
 };
 
 /* The data type in which gradients are sent. */
-enum rs_wire { RS_WIRE_FP32, RS_WIRE_BF16, RS_WIRE_FP16 };
+enum rs_plan_wire { RS_PLAN_FP32, RS_PLAN_BF16, RS_PLAN_FP16 };
 
 /* The configuration, after all checks of schema.c and config.c. */
 struct rs_config {
@@ -121,7 +121,7 @@ struct rs_config {
 
 	struct {                         /* for reductionctl plan */
 		uint64_t bytes;          /* of the gradients as float32 */
-		int wire;                /* enum rs_wire */
+		int wire;                /* enum rs_plan_wire */
 		uint32_t step_ms;        /* computing time of a training step; 0: not given */
 		unsigned workers;        /* 0 ("auto"): as many as in the list of workers */
 		unsigned ranks_per_node; /* ranks of one worker */

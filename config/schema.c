@@ -23,7 +23,7 @@ static const char *const single_node_words[] = {"local", "reducers", NULL};
 static const char *const transport_words[] = {"tcp", "grpc", NULL};
 static const char *const level_words[] = {"error", "warn", "info", "debug", "trace", NULL}; /* as enum rs_log_level */
 static const char *const tls_words[] = {"off", "on", "mutual", NULL};                       /* as enum tls_mode */
-static const char *const wire_words[] = {"fp32", "bf16", "fp16", NULL};                     /* as enum rs_wire */
+static const char *const wire_words[] = {"fp32", "bf16", "fp16", NULL};                     /* as enum rs_plan_wire */
 static const char *const format_words[] = {"text", "json", NULL};
 
 #define LIST(array, most)                                                                                              \

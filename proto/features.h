@@ -12,6 +12,7 @@
 #define FEATURE_START     UINT64_C(1) /* START says what the job uses, and which start it is */
 #define FEATURE_PROBE     UINT64_C(2) /* a connection with `rejoin` first shows that large messages pass both ways */
 #define FEATURE_NONFINITE UINT64_C(4) /* workers tell reducers of NaN and infinity that they send */
+#define FEATURE_ENCODINGS UINT64_C(8) /* contributions and results may be encoded, see common/wire.h */
 
 #define FEATURES_ALL (FEATURE_START | FEATURE_PROBE | FEATURE_NONFINITE) /* what this release has */
 

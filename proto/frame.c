@@ -70,8 +70,8 @@ void frame_encode(const struct frame *f, uint8_t out[FRAME_HEADER])
 	out[AT_TYPE] = f->type;
 	out[AT_FLAGS] = f->flags;
 	out[AT_PRIORITY] = f->of.priority;
-	out[AT_DTYPE] = f->of.dtype;
-	out[AT_OP] = f->of.op;
+	out[AT_DTYPE] = (uint8_t)(f->of.dtype | f->of.up << 4);
+	out[AT_OP] = (uint8_t)(f->of.op | f->of.down << 5);
 	put32(out + AT_PAYLOAD_LEN, f->payload_len);
 	put32(out + AT_CHUNK, f->chunk);
 	put64(out + AT_SEQ, f->of.seq);
@@ -94,12 +94,14 @@ static struct operation frame_operation(const uint8_t in[FRAME_HEADER])
 	    .count = get64(in + AT_COUNT),
 	    .tensors = get32(in + AT_TENSORS),
 	    .name_hash = get32(in + AT_NAME_HASH),
-	    .dtype = in[AT_DTYPE],
-	    .op = in[AT_OP],
-	    .size = (uint8_t)rs_dtype_size(in[AT_DTYPE]),
+	    .dtype = in[AT_DTYPE] & 15,
+	    .op = in[AT_OP] & 31,
 	    .priority = in[AT_PRIORITY],
+	    .up = in[AT_DTYPE] >> 4,
+	    .down = in[AT_OP] >> 5,
 	};
 
+	o.size = (uint8_t)rs_dtype_size(o.dtype);
 	if (o.op == FRAME_OP_BROADCAST) {
 		o.root = o.tensors - 1;
 		o.tensors = 0;

@@ -22,6 +22,27 @@ void operation_describe(char *buf, size_t size, const struct operation *o)
 			 rs_dtype_name(o->dtype));
 }
 
+static uint32_t operation_wire_unit(const struct operation *o, unsigned wire)
+{
+	return wire == RS_WIRE_SAME ? o->size : wire == RS_WIRE_BF16 ? 2 : 1;
+}
+
+uint64_t operation_chunk_size(const struct operation *o, uint64_t n)
+{
+	uint32_t up = operation_wire_unit(o, o->up), down = operation_wire_unit(o, o->down);
+
+	return n * (up > down ? up : down);
+}
+
+uint32_t operation_chunk_elems(const struct operation *o, uint32_t chunk_bytes, uint32_t decoded_bytes)
+{
+	uint32_t n = chunk_bytes / (uint32_t)operation_chunk_size(o, 1), most = decoded_bytes / (uint32_t)sizeof(float);
+
+	if (!operation_is_encoded(o))
+		return n;
+	return (n < most ? n : most) & ~(uint32_t)(RS_WIRE_BLOCK - 1);
+}
+
 int operation_check_same(const struct operation_call *call_a, const struct operation_call *call_b, struct rs_err *e)
 {
 	const struct operation *a = call_a->of, *b = call_b->of;
@@ -38,6 +59,12 @@ int operation_check_same(const struct operation_call *call_a, const struct opera
 		return rs_fail(e, RS_EMISMATCH,
 			       "ranks disagree about operation %" PRIu64 ": %s gave it priority %u, %s priority %u",
 			       a->seq, call_a->rank, a->priority, call_b->rank, b->priority);
+	if (a->up != b->up || a->down != b->down)
+		return rs_fail(e, RS_EMISMATCH,
+			       "ranks disagree about operation %" PRIu64
+			       ": %s sends it as %s and wants the result as %s, %s as %s and %s (job.wire)",
+			       a->seq, call_a->rank, rs_wire_name(a->up), rs_wire_name(a->down), call_b->rank,
+			       rs_wire_name(b->up), rs_wire_name(b->down));
 	if (a->name_hash == b->name_hash)
 		return RS_OK;
 	if (a->tensors)

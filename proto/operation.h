@@ -5,6 +5,7 @@
 #define RS_PROTO_OPERATION_H
 
 #include "common/error.h"
+#include "common/wire.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -34,8 +35,10 @@ struct operation {
 	uint32_t root;      /* of a broadcast: a rank, or OPERATION_ANY_ROOT: not known here; else 0 */
 	uint32_t tensors;   /* tensors of the group that shares the operation; 0: it is not a group */
 	uint32_t name_hash; /* frame_name_hash() of its name, of a group: of all names and counts; 0: no name */
-	uint8_t dtype;      /* enum rs_dtype */
-	uint8_t op;         /* enum rs_op or FRAME_OP_BROADCAST */
+	uint8_t dtype : 4;  /* enum rs_dtype */
+	uint8_t up : 4;     /* enum rs_wire: encoding of the contributions */
+	uint8_t op : 5;     /* enum rs_op or FRAME_OP_BROADCAST */
+	uint8_t down : 3;   /* enum rs_wire: encoding of the result */
 	uint8_t size;       /* bytes of an element; 0: dtype is unknown */
 	uint8_t priority;   /* 0: least urgent; values above the highest priority mean the highest; OPERATION_AUTO */
 };
@@ -55,6 +58,33 @@ static inline bool operation_is_small(const struct operation *o)
 static inline uint32_t operation_wire_size(const struct operation *o, bool wide)
 {
 	return wide ? (uint32_t)sizeof(float) : o->size;
+}
+
+/* Returns whether contributions or results are encoded. */
+static inline bool operation_is_encoded(const struct operation *o)
+{
+	return o->up || o->down;
+}
+
+/* Returns the most bytes of n elements in the wider one of both directions, without
+ * scales. It is what a chunk's size counts. */
+uint64_t operation_chunk_size(const struct operation *o, uint64_t n);
+
+/* Returns the elements of every chunk but the last. chunk_bytes is the job's;
+ * decoded_bytes is the most that one decoded chunk may take on a reducer (Hello).
+ * Encoded chunks consist of whole blocks. */
+uint32_t operation_chunk_elems(const struct operation *o, uint32_t chunk_bytes, uint32_t decoded_bytes);
+
+/* Returns the bytes of n elements of a chunk as contributions (not of a node's float32
+ * partial sums) and as results. */
+static inline uint32_t operation_up_bytes(const struct operation *o, uint32_t n)
+{
+	return (uint32_t)rs_wire_bytes(o->up, o->size, n);
+}
+
+static inline uint32_t operation_down_bytes(const struct operation *o, uint32_t n)
+{
+	return (uint32_t)rs_wire_bytes(o->down, o->size, n);
 }
 
 /* Writes "an all-reduce sum of 10 float32" or the like into buf. */

@@ -21,6 +21,7 @@
 
 #include "common/dtype.h"
 #include "common/error.h"
+#include "common/wire.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -39,6 +40,13 @@ typedef void (*rs_divide_fn)(void *acc, uint64_t divisor, size_t n);
  * with integers */
 typedef size_t (*rs_nonfinite_fn)(const void *src, size_t n);
 
+/* dst has rs_wire_bytes() bytes: the encoding of n float32 elements, rounded to nearest.
+ * dst == src is allowed (encoding in place) */
+typedef void (*rs_encode_fn)(void *dst, const void *src, size_t n);
+/* As rs_encode_fn, with random rounding: the bits are a hash of `key` and of first + i,
+ * the index of the element in its operation */
+typedef void (*rs_encode_random_fn)(void *dst, const void *src, size_t n, uint64_t key, uint64_t first);
+
 /* A table of reduction functions. After rs_kernels_select no cell is NULL. */
 struct rs_kernels {
 	const char *name;
@@ -48,6 +56,11 @@ struct rs_kernels {
 	rs_store_fn store[RS_DTYPE_NR];
 	rs_divide_fn divide[RS_DTYPE_NR];
 	rs_nonfinite_fn nonfinite[RS_DTYPE_NR];
+	/* by enum rs_wire, whose elements are float32 in memory; RS_WIRE_SAME: float32 */
+	rs_encode_fn encode[RS_WIRE_NR];
+	rs_encode_random_fn encode_random[RS_WIRE_NR];
+	rs_load_fn decode[RS_WIRE_NR];
+	rs_reduce_fn add[RS_WIRE_NR]; /* acc[i] = acc[i] + decoded src[i] */
 };
 
 /* Finds the table named "scalar", "avx2", "avx512" or "neon", or the fastest usable one

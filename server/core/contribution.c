@@ -9,6 +9,7 @@
 #include "server/core/contribution.h"
 
 #include "common/assert.h"
+#include "proto/features.h"
 #include "server/core/result.h"
 #include "server/core/retained.h"
 #include "server/core/stripe_late.h"
@@ -82,6 +83,20 @@ static int contribution_no_slot(struct stripe *st, const struct frame *f, unsign
 	return stripe_out_of_step(st, a, a->first_rank, b, b->first_rank, e);
 }
 
+/* Checks the encodings of an operation. */
+static int contribution_check_wire(const struct stripe *st, const struct operation *o, struct rs_err *e)
+{
+	if (!operation_is_encoded(o))
+		return RS_OK;
+	if (!(st->features & FEATURE_ENCODINGS))
+		return rs_fail(e, RS_EPROTO, "encodings %u and %u came in a job that has agreed on none", o->up,
+			       o->down);
+	if (!rs_wire_fits(o->up, o->dtype, o->op) || !rs_wire_fits(o->down, o->dtype, o->op))
+		return rs_fail(e, RS_EPROTO, "the encodings %s and %s do not go with %s of %s", rs_wire_name(o->up),
+			       rs_wire_name(o->down), rs_op_name(o->op), rs_dtype_name(o->dtype));
+	return RS_OK;
+}
+
 /* Checks that the header of a contribution fits the job. It comes from the network, so
  * nothing is used unchecked. */
 static int contribution_check_header(const struct stripe *st, const struct frame *f, struct rs_err *e)
@@ -98,6 +113,8 @@ static int contribution_check_header(const struct stripe *st, const struct frame
 		return rs_fail(e, RS_EPROTO, "dtype %u is unknown", f->of.dtype);
 	if (f->of.op >= RS_OP_NR && !broadcast)
 		return rs_fail(e, RS_EPROTO, "operation type %u is unknown", f->of.op);
+	if (contribution_check_wire(st, &f->of, e))
+		return RS_EPROTO;
 	if (f->flags & FRAME_WIDE && (broadcast || !rs_dtype_is_half(f->of.dtype)))
 		return rs_fail(e, RS_EPROTO, "the WIDE flag does not go with %s of %s",
 			       broadcast ? "a broadcast" : "an all-reduce", rs_dtype_name(f->of.dtype));

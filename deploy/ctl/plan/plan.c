@@ -214,7 +214,7 @@ static int compare(struct plan *p, double *best, struct rs_err *e)
 static int take_training(struct plan *p, const struct rs_config *cfg, struct rs_err *e)
 {
 	p->bytes = cfg->plan.bytes;
-	p->elements = cfg->plan.wire == RS_WIRE_FP32 ? (double)p->bytes : (double)p->bytes / 2;
+	p->elements = cfg->plan.wire == RS_PLAN_FP32 ? (double)p->bytes : (double)p->bytes / 2;
 	p->ranks = cfg->plan.ranks_per_node;
 	p->sent = cfg->job.exact_partials && p->ranks > 1 ? (double)p->bytes : p->elements;
 	p->step = cfg->plan.step_ms / 1e3;

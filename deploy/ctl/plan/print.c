@@ -66,7 +66,7 @@ static void print_head(const struct page *g)
 	fprintf(g->out, "%sall-reduce of %s", g->prefix, size);
 	if (p->elements != (double)p->bytes)
 		fprintf(g->out, ", sent as %s of %s%s", sent, p->sent == p->elements ? "" : "float32 for sums of ",
-			g->cfg->plan.wire == RS_WIRE_BF16 ? "bf16" : "fp16");
+			g->cfg->plan.wire == RS_PLAN_BF16 ? "bf16" : "fp16");
 	fprintf(g->out, ", %u workers", p->net.workers);
 	if (p->ranks > 1)
 		fprintf(g->out, " with %u ranks each", p->ranks);

@@ -191,10 +191,10 @@ static const struct {
 } wrong[] = {
     {{.of.seq = 1}, "SUBMIT of operation 1, expected 0"},
     {{.of.dtype = RS_DTYPE_NR}, "SUBMIT with unknown dtype 10 of 0 bytes"},
-    {{.of.dtype = 255}, "SUBMIT with unknown dtype 255 of 0 bytes"},
+    {{.of.dtype = 15}, "SUBMIT with unknown dtype 15 of 0 bytes"},
     {{.of.size = 8}, "SUBMIT with unknown dtype 0 of 8 bytes"},
     {{.of.op = RS_OP_NR}, "SUBMIT with unknown op 5"},
-    {{.of.op = 255}, "SUBMIT with unknown op 255"},
+    {{.of.op = 31}, "SUBMIT with unknown op 31"},
     {{.of.root = 1}, "SUBMIT with root 1 in a world of 4"},
     {{.of.op = FRAME_OP_BROADCAST, .of.root = 4}, "SUBMIT with root 4 in a world of 4"},
     {{.of.count = 1, .send_buffer = 1}, "SUBMIT names shared buffer 1, which does not exist"},

@@ -147,7 +147,7 @@ static const struct {
 	const char *says;
 } violations[] = {
     {DTYPE, 10, "dtype 10 is unknown"},
-    {DTYPE, 255, "dtype 255 is unknown"},
+    {DTYPE, 15, "dtype 15 is unknown"},
     {OP, RS_OP_NR, "operation type 5 is unknown"},
     {OP, 17, "operation type 17 is unknown"},
     {FLAGS, FRAME_WIDE, "WIDE flag does not go with an all-reduce of float32"},
