@@ -106,6 +106,9 @@ static int fail_unknown(const struct reading *r, const char *section, const stru
 			 advice);
 }
 
+static int read_keys(struct reading *r, const struct schema_section *section, int index, void *base,
+		     const struct ydoc_node *mapping);
+
 /* Reads one key and its value; index is that of a reducer, -1 elsewhere. */
 static int read_key(struct reading *r, const struct schema_section *section, int index, void *base,
 		    const struct ydoc_node *name)
@@ -124,6 +127,8 @@ static int read_key(struct reading *r, const struct schema_section *section, int
 	r->seen[key - schema_keys] = value;
 	if (key->type == SCHEMA_MAP)
 		return value->kind == YDOC_MAPPING ? RS_OK : fail_value(r, key, path, value);
+	if (key->type == SCHEMA_WIRE && value->kind == YDOC_MAPPING)
+		return read_keys(r, &(struct schema_section){.name = "job.wire"}, -1, base, value);
 	if (value->kind != YDOC_TEXT || value->nothing || !value_parse(key, value->text, base))
 		return fail_value(r, key, path, value);
 	return RS_OK;

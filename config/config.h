@@ -45,6 +45,9 @@ struct rs_config {
 		unsigned min_reducers;  /* reducers that must be there when a job starts; 0 ("all"): all of them */
 		int detect_nonfinite;   /* enum rs_nonfinite */
 		bool exact_partials;    /* a node sends its sums of 16-bit floats in float32 */
+		uint8_t wire_up;        /* enum rs_wire: encoding of large contributions */
+		uint8_t wire_down;      /* the same of results */
+		bool wire_random;       /* contributions are rounded at random, not to nearest */
 		bool baseline;          /* use no feature that release 0.1 does not have */
 		bool grpc;              /* workers and agents speak gRPC to the reducers, not TCP */
 		unsigned max_ops;       /* operations one communicator may have in flight; further calls wait */
@@ -165,6 +168,11 @@ int rs_config_read(char **ret, size_t *ret_len, const char *file, struct rs_err 
 /* Takes logging.level from the variable REDUCTION_LOG, if it is set. Errors: RS_ECONFIG
  * with what was found. */
 int rs_config_take_log_level(struct rs_config *cfg, struct rs_err *e);
+
+/* Takes job.wire from a text such as "fp8" or "up=fp8,down=bf16,rounding=stochastic",
+ * where keys that are left out have their defaults; `from` names its source in errors.
+ * Errors: RS_ECONFIG with what was found. */
+int rs_config_take_wire(struct rs_config *cfg, const char *text, const char *from, struct rs_err *e);
 
 void rs_config_close(struct rs_config *cfg);
 

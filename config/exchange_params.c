@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "common/tls.h"
+#include "common/wire.h"
 #include "config/config.h"
 
 struct exchange_params rs_config_exchange(const struct rs_config *cfg)
 {
+	bool blocks = rs_wire_has_blocks(cfg->job.wire_up) || rs_wire_has_blocks(cfg->job.wire_down);
 	bool tls = cfg->security.tls != TLS_OFF;
 
 	return (struct exchange_params){
@@ -19,6 +21,10 @@ struct exchange_params rs_config_exchange(const struct rs_config *cfg)
 	    .retain = cfg->job.retain,
 	    .min_reducers = cfg->job.min_reducers,
 	    .detect_nonfinite = cfg->job.detect_nonfinite,
+	    .wire_up = cfg->job.wire_up,
+	    .wire_down = cfg->job.wire_down,
+	    .wire_random = cfg->job.wire_random,
+	    .decoded_bytes = (blocks ? 4 : 2) * cfg->sharding.chunk_bytes,
 	    .grpc = cfg->job.grpc,
 	    .transport = cfg->job.grpc ? (tls ? "grpc+tls" : "grpc")
 			 : tls         ? "tcp+tls"

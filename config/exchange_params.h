@@ -34,7 +34,10 @@ struct exchange_params {
 	unsigned window, priorities;
 	bool deterministic, checksum, retain;
 	unsigned min_reducers;
-	int detect_nonfinite; /* enum rs_nonfinite */
+	int detect_nonfinite;       /* enum rs_nonfinite */
+	uint8_t wire_up, wire_down; /* enum rs_wire: encodings of contributions and results */
+	bool wire_random;           /* contributions are rounded at random, not to nearest */
+	uint32_t decoded_bytes;     /* most bytes of one decoded chunk on a reducer */
 	bool grpc;
 	const char *transport; /* "tcp", "tcp+tls", "grpc", "grpc+tls" */
 	uint32_t detect_ms, op_ms;

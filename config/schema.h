@@ -25,7 +25,8 @@ enum schema_type {
 			use */
 	SCHEMA_PATH, /* char[] */
 	SCHEMA_WORD, /* char[]; one of words */
-	SCHEMA_ENUM, /* bool or int: the index in words */
+	SCHEMA_ENUM, /* bool, uint8_t or int: the index in words */
+	SCHEMA_WIRE, /* job.wire: a word for its keys up and down, which are in section job.wire, or all its keys */
 	SCHEMA_MAP,  /* the shard map, which has no single field */
 };
 

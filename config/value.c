@@ -160,8 +160,8 @@ static void store_number(const struct schema_key *key, uint64_t v, void *field)
 {
 	if (key->type == SCHEMA_WEIGHT) {
 		*(double *)field = (double)v / 1e6;
-	} else if (key->size == 1) {
-		*(bool *)field = v != 0;
+	} else if (key->size == 1) { /* of a bool it is 0 or 1 */
+		*(uint8_t *)field = (uint8_t)v;
 	} else if (key->size == sizeof(uint32_t)) {
 		*(uint32_t *)field = (uint32_t)v;
 	} else {
@@ -174,7 +174,7 @@ static uint64_t load_number(const struct schema_key *key, const void *field)
 	if (key->type == SCHEMA_WEIGHT)
 		return (uint64_t)(*(const double *)field * 1e6 + 0.5);
 	if (key->size == 1)
-		return *(const bool *)field;
+		return *(const uint8_t *)field;
 	return key->size == sizeof(uint32_t) ? *(const uint32_t *)field : *(const uint64_t *)field;
 }
 
@@ -342,6 +342,10 @@ bool value_parse(const struct schema_key *key, const char *text, void *base)
 		return parse_address(key, text, field);
 	case SCHEMA_ADDRESS:
 		return parse_address(key, text, field);
+	case SCHEMA_WIRE:
+		return value_parse(schema_find("job.wire", "up"), text, base) &&
+		       value_parse(schema_find("job.wire", "down"), text, base) &&
+		       value_parse(schema_find("job.wire", "rounding"), "nearest", base);
 	case SCHEMA_MAP:
 		break;
 	}
@@ -399,6 +403,20 @@ static void format_number(const struct schema_key *key, uint64_t v, char *buf, s
 		snprintf(buf, size, "%" PRIu64, v);
 }
 
+/* Writes one word if it says all, else the mapping. */
+static void format_wire(const void *base, char *buf, size_t size)
+{
+	char up[16], down[16], rounding[16];
+
+	value_format(schema_find("job.wire", "up"), base, up, sizeof up);
+	value_format(schema_find("job.wire", "down"), base, down, sizeof down);
+	value_format(schema_find("job.wire", "rounding"), base, rounding, sizeof rounding);
+	if (strcmp(up, down) == 0 && strcmp(rounding, "nearest") == 0)
+		snprintf(buf, size, "%s", up);
+	else
+		snprintf(buf, size, "{up: %s, down: %s, rounding: %s}", up, down, rounding);
+}
+
 void value_format(const struct schema_key *key, const void *base, char *buf, size_t size)
 {
 	const void *field = (const char *)base + key->offset;
@@ -425,6 +443,9 @@ void value_format(const struct schema_key *key, const void *base, char *buf, siz
 	case SCHEMA_PATH:
 	case SCHEMA_WORD:
 		snprintf(buf, size, "%s", (const char *)field);
+		break;
+	case SCHEMA_WIRE:
+		format_wire(base, buf, size);
 		break;
 	case SCHEMA_MAP:
 		buf[0] = '\0';
@@ -517,6 +538,9 @@ void value_expected(const struct schema_key *key, char *buf, size_t size)
 		snprintf(buf, size, "a path of %" PRIu64 " to %" PRIu64 " bytes without control characters", key->min,
 			 key->max);
 		break;
+	case SCHEMA_WIRE:
+		snprintf(buf, size, "same, bf16, fp8 or int8, or a mapping as {up: fp8, down: bf16}");
+		break;
 	case SCHEMA_MAP:
 		snprintf(buf, size, "a mapping from shards to reducers, as {0-31: r0, 32-63: r1}");
 		break;
@@ -525,10 +549,14 @@ void value_expected(const struct schema_key *key, char *buf, size_t size)
 
 void value_takes(const struct schema_key *key, char *buf, size_t size)
 {
-	static const char *const words[] = {
-	    [SCHEMA_NAME] = "a name",     [SCHEMA_ADDRESS] = "host:port", [SCHEMA_SERVICE] = "host:port or unix:PATH",
-	    [SCHEMA_HOST] = "a host",     [SCHEMA_GLOB] = "a pattern",    [SCHEMA_PATH] = "a path",
-	    [SCHEMA_MAP] = "{shards: id}"};
+	static const char *const words[] = {[SCHEMA_NAME] = "a name",
+					    [SCHEMA_ADDRESS] = "host:port",
+					    [SCHEMA_SERVICE] = "host:port or unix:PATH",
+					    [SCHEMA_HOST] = "a host",
+					    [SCHEMA_GLOB] = "a pattern",
+					    [SCHEMA_PATH] = "a path",
+					    [SCHEMA_MAP] = "{shards: id}",
+					    [SCHEMA_WIRE] = "same, bf16, fp8 or int8, or {up, down, rounding}"};
 	char min[32], max[32], step[48] = "", zero[32] = "";
 
 	if (key->type < sizeof words / sizeof words[0] && words[key->type]) {

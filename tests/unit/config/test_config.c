@@ -2,6 +2,7 @@
 #include "config/config.h"
 
 #include "common/log.h"
+#include "common/wire.h"
 
 #include <check.h>
 #include <glob.h>
@@ -191,7 +192,8 @@ END_TEST
 
 /* Every key with a value that is not its default. */
 static const char full[] =
-    "job: {name: train-7, deterministic: true, checksum: true, detect_nonfinite: fail, max_ops: 3}\n"
+    "job: {name: train-7, deterministic: true, checksum: true, detect_nonfinite: fail, max_ops: 3,\n"
+    "  wire: {down: bf16, up: int8, rounding: stochastic}}\n"
     "reducers:\n"
     "- id: \"true\"\n"
     "  address: '[fe80::1%eth0]:1'\n"
@@ -223,6 +225,9 @@ START_TEST(all_keys_are_read)
 	ck_assert_str_eq(cfg.job.name, "train-7");
 	ck_assert(cfg.job.deterministic && cfg.job.checksum);
 	ck_assert_int_eq(cfg.job.detect_nonfinite, RS_NONFINITE_FAIL);
+	ck_assert_uint_eq(cfg.job.wire_up, RS_WIRE_INT8);
+	ck_assert_uint_eq(cfg.job.wire_down, RS_WIRE_BF16);
+	ck_assert(cfg.job.wire_random);
 	ck_assert_uint_eq(cfg.reducers_n, 2);
 	ck_assert_str_eq(cfg.reducers[0].id, "true");
 	ck_assert_str_eq(cfg.reducers[0].address, "[fe80::1%eth0]:1");
@@ -346,6 +351,7 @@ static const struct {
     {R2 "job: {deterministic: true}\n", false},
     {R2 "job: {checksum: true}\n", false},
     {R2 "job: {detect_nonfinite: off}\n", true},
+    {R2 "job: {wire: fp8}\n", true}, /* each operation has its own */
 };
 
 START_TEST(digest_covers_the_settings_that_ranks_must_share)
