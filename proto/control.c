@@ -21,6 +21,7 @@ uint32_t control_pack_hello(uint8_t *out, const struct control_hello *h)
 	m.lane = h->lane;
 	m.lanes = h->lanes;
 	m.chunk_bytes = h->chunk_bytes;
+	m.decoded_bytes = h->decoded_bytes;
 	m.window = h->window;
 	m.priorities = h->priorities;
 	m.deterministic = h->deterministic;
@@ -263,6 +264,7 @@ int control_unpack_hello(const uint8_t *in, uint32_t len, struct control_hello *
 	h.lane = m->lane;
 	h.lanes = m->lanes;
 	h.chunk_bytes = m->chunk_bytes;
+	h.decoded_bytes = m->decoded_bytes;
 	h.window = m->window;
 	h.priorities = m->priorities;
 	h.deterministic = m->deterministic;

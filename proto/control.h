@@ -40,7 +40,7 @@ struct control_hello {
 	uint32_t generation;
 	uint32_t rank, world_size;
 	uint32_t lane, lanes;
-	uint32_t chunk_bytes, window, priorities;
+	uint32_t chunk_bytes, decoded_bytes, window, priorities;
 	bool deterministic, checksum, retain, rejoin;
 	uint64_t config_digest;
 	uint32_t processes;

@@ -231,7 +231,7 @@ const char *session_check(const struct session *s)
 		return "a job has started before large messages have passed";
 	if (s->raw_have >= FRAME_HEADER)
 		return "a complete header was not handled";
-	if (s->carry_n >= sizeof s->carry)
+	if (s->carry_n && s->carry_n >= s->input.size)
 		return "a complete element was not added";
 	if (!s->draining && s->payload_left > s->in.payload_len)
 		return "a payload is longer than its frame says";

@@ -27,7 +27,8 @@ static int contribution_check_operation(struct stripe *st, const struct slot *sl
 
 	/* before any text is made, since every contribution passes here */
 	if (o->dtype == first->dtype && o->op == first->op && o->count == first->count && o->root == first->root &&
-	    o->tensors == first->tensors && o->priority == first->priority && o->name_hash == first->name_hash)
+	    o->tensors == first->tensors && o->priority == first->priority && o->name_hash == first->name_hash &&
+	    o->up == first->up && o->down == first->down)
 		return RS_OK;
 	return operation_check_same(
 	    &(struct operation_call){.of = o, .rank = stripe_rank_name(st, rank, name, sizeof name)},
@@ -101,7 +102,7 @@ static int contribution_check_wire(const struct stripe *st, const struct operati
  * nothing is used unchecked. */
 static int contribution_check_header(const struct stripe *st, const struct frame *f, struct rs_err *e)
 {
-	uint32_t size = f->of.size, wire = operation_wire_size(&f->of, f->flags & FRAME_WIDE);
+	uint32_t size = f->of.size, elems;
 	bool broadcast = f->of.op == FRAME_OP_BROADCAST, root = f->flags & FRAME_ROOT, have = f->type == FRAME_HAVE;
 	uint64_t want;
 
@@ -115,7 +116,7 @@ static int contribution_check_header(const struct stripe *st, const struct frame
 		return rs_fail(e, RS_EPROTO, "operation type %u is unknown", f->of.op);
 	if (contribution_check_wire(st, &f->of, e))
 		return RS_EPROTO;
-	if (f->flags & FRAME_WIDE && (broadcast || !rs_dtype_is_half(f->of.dtype)))
+	if (f->flags & FRAME_WIDE && (broadcast || !rs_dtype_is_half(f->of.dtype) || f->of.up))
 		return rs_fail(e, RS_EPROTO, "the WIDE flag does not go with %s of %s",
 			       broadcast ? "a broadcast" : "an all-reduce", rs_dtype_name(f->of.dtype));
 	if (root && !broadcast)
@@ -125,13 +126,16 @@ static int contribution_check_header(const struct stripe *st, const struct frame
 			       st->p.priorities - 1);
 	if (f->of.seq > FRAME_SEQ_MAX)
 		return rs_fail(e, RS_EPROTO, "operation %" PRIu64 " is beyond the highest number, 2^63 - 1", f->of.seq);
-	if (f->chunk_elems * (uint64_t)size != st->p.chunk_bytes)
+	elems = operation_chunk_elems(&f->of, st->p.chunk_bytes, st->decoded_bytes);
+	if (f->chunk_elems != elems)
 		return rs_fail(e, RS_EPROTO, "chunks have %u elements of %s instead of %u, which are %u bytes",
-			       f->chunk_elems, rs_dtype_name(f->of.dtype), st->p.chunk_bytes / size, st->p.chunk_bytes);
+			       f->chunk_elems, rs_dtype_name(f->of.dtype), elems, st->p.chunk_bytes);
 	if (f->chunk >= frame_chunks(f->of.count, f->chunk_elems))
 		return rs_fail(e, RS_EPROTO, "chunk %u is past the end of %" PRIu64 " elements", f->chunk, f->of.count);
-	want =
-	    have || (broadcast && !root) ? 0 : frame_chunk_len(f->of.count, f->chunk_elems, f->chunk) * (uint64_t)wire;
+	elems = frame_chunk_len(f->of.count, f->chunk_elems, f->chunk);
+	want = f->flags & FRAME_WIDE ? elems * (uint64_t)sizeof(float) : operation_up_bytes(&f->of, elems);
+	if (have || (broadcast && !root))
+		want = 0;
 	if (f->payload_len != want)
 		return rs_fail(e, RS_EPROTO,
 			       "chunk %u of operation %" PRIu64 " has %u payload bytes instead of %" PRIu64, f->chunk,
@@ -235,7 +239,7 @@ int contribution_complete(struct stripe *st, struct slot *slot, unsigned rank, s
 	rs_assert(slot->contributed < st->p.world_size && slot_bit(slot->started, rank));
 	if (st->p.deterministic && !broadcast && !slot->have_n) {
 		slot_bit_set(slot->complete, rank);
-		slot_combine(slot, st->owner->opt.kernels, st->stride, st->p.world_size);
+		slot_combine(slot, st->owner->opt.kernels, st->stash_stride, st->p.world_size);
 	}
 	slot->contributed++;
 	stripe_trace(st, TRACE_COMPLETE, slot, rank, 0);

@@ -43,6 +43,7 @@ struct stripe_params {
 	unsigned lane; /* of the job's lanes on this reducer */
 	unsigned world_size;
 	uint32_t chunk_bytes;
+	uint32_t decoded_bytes; /* as in Hello: most bytes of a chunk as float32; 0: 2 x chunk_bytes */
 	uint32_t window;
 	uint32_t priorities; /* 1 to FRAME_PRIORITIES */
 	bool deterministic;

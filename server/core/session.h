@@ -109,8 +109,8 @@ struct session {
 	enum rx_mode mode;
 	struct slot *slot;
 	struct slot_input input;
-	uint32_t pos;     /* RX_ADD: whole elements consumed; other modes: bytes received */
-	uint8_t carry[8]; /* RX_ADD: first bytes of an element whose rest has not come yet */
+	uint32_t pos;                 /* RX_ADD: whole elements consumed; other modes: bytes received */
+	uint8_t carry[SLOT_UNIT_MAX]; /* RX_ADD: first bytes of a unit whose rest has not come yet */
 	unsigned carry_n;
 	size_t target_len; /* payload bytes for which the last receive target had room */
 	bool target_direct;

@@ -66,7 +66,7 @@ static struct iovec session_add_target(struct session *s)
 
 static uint8_t *session_stash_of(const struct session *s)
 {
-	return s->slot->stash + (s->rank - 1) * s->stripe->stride;
+	return s->slot->stash + (s->rank - 1) * s->stripe->stash_stride;
 }
 
 /* Returns where a payload that is not added begins. */
@@ -113,20 +113,28 @@ unsigned session_recv_target(struct session *s, struct iovec iov[2])
 	return n;
 }
 
-static void session_add_received(struct session *s, size_t n)
+/* Adds the whole units of `have` bytes at `at`, and keeps the rest. last: the payload
+ * ends with them, so that the rest is a unit too. */
+static void session_add_units(struct session *s, const uint8_t *at, size_t have, bool last)
 {
 	struct slot *slot = s->slot;
-	size_t have = s->carry_n + n, size = s->input.size;
-	uint32_t whole = (uint32_t)(have / size);
-	uint8_t *at = s->target_direct ? slot->acc + s->pos * size : s->stripe->owner->scratch;
+	size_t rest = last ? 0 : have % s->input.size;
+	uint32_t elems = last ? slot->elems - s->pos : (uint32_t)(have / s->input.size) * s->input.elems;
 
 	if (s->target_direct)
-		slot->filled = s->pos + whole;
+		slot->filled = s->pos + elems;
 	else
-		slot_add(slot, s->stripe->owner->opt.kernels, s->pos, at, whole, s->in.flags & FRAME_WIDE);
-	s->pos += whole;
-	s->carry_n = (unsigned)(have % size);
-	memcpy(s->carry, at + whole * size, s->carry_n);
+		slot_add(slot, s->stripe->owner->opt.kernels, s->pos, at, elems, s->in.flags & FRAME_WIDE);
+	s->pos += elems;
+	s->carry_n = (unsigned)rest;
+	memcpy(s->carry, at + have - rest, rest);
+}
+
+static void session_add_received(struct session *s, size_t n)
+{
+	const uint8_t *at = s->target_direct ? s->slot->acc + s->pos * s->input.size : s->stripe->owner->scratch;
+
+	session_add_units(s, at, s->carry_n + n, n == s->payload_left);
 }
 
 /* Remembers the slot of the current frame for session_worked. */
@@ -325,7 +333,7 @@ static void session_begin_retained(struct session *s)
 	uint32_t want;
 
 	s->slot = s->paused ? NULL : retained_fetched_slot(st, &s->in, s->rank);
-	want = s->slot ? s->slot->elems * s->slot->header.of.size : 0;
+	want = s->slot ? operation_down_bytes(&s->slot->header.of, s->slot->elems) : 0;
 	if (!s->slot || s->in.payload_len != want || (st->p.checksum && want && !(s->in.flags & FRAME_CHECKED))) {
 		rs_fail(&e, RS_EPROTO,
 			"%s sent %u bytes (flags 0x%x) as the result of chunk %u of operation %" PRIu64
@@ -511,18 +519,12 @@ static void session_payload_received(struct session *s, size_t n)
 /* Processes the first n bytes of a payload that came together with its header. */
 static void session_payload_ahead(struct session *s, const uint8_t *at, uint32_t n)
 {
-	struct slot *slot = s->slot;
-
 	session_touch_slot(s);
 	if (s->in.flags & FRAME_CHECKED && s->mode != RX_CONTROL)
 		XXH3_64bits_update(s->sum, at, n);
 	if (s->mode == RX_ADD) {
-		uint32_t whole = n / (uint32_t)s->input.size;
-
-		slot_add(slot, s->stripe->owner->opt.kernels, 0, at, whole, s->in.flags & FRAME_WIDE);
-		s->pos = whole;
-		s->carry_n = n % (unsigned)s->input.size;
-		memcpy(s->carry, at + n - s->carry_n, s->carry_n);
+		s->target_direct = false;
+		session_add_units(s, at, n, n == s->payload_left);
 	} else if (s->mode != RX_PROBE) {
 		memcpy(session_whole_target(s), at, n);
 		s->pos = n;

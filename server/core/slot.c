@@ -12,29 +12,33 @@ size_t slot_acc_size(const struct slot *s)
 
 struct slot_input slot_input_of(const struct slot *s, bool wide)
 {
-	size_t size = operation_wire_size(&s->header.of, wide);
+	const struct operation *o = &s->header.of;
+	size_t size = wide ? sizeof(float) : operation_up_bytes(o, 1);
 
-	return (struct slot_input){.size = size, .direct = size == slot_acc_size(s)};
+	if (rs_wire_has_blocks(o->up))
+		return (struct slot_input){.size = operation_up_bytes(o, RS_WIRE_BLOCK), .elems = RS_WIRE_BLOCK};
+	return (struct slot_input){.size = size, .elems = 1, .direct = size == slot_acc_size(s)};
 }
 
 void slot_add(struct slot *s, const struct rs_kernels *k, uint32_t pos, const void *src, uint32_t n, bool wide)
 {
-	unsigned dtype = wide ? RS_FLOAT32 : s->header.of.dtype;
-	size_t size = operation_wire_size(&s->header.of, wide), acc_size = slot_acc_size(s);
+	const struct operation *o = &s->header.of;
+	unsigned dtype = wide ? RS_FLOAT32 : o->dtype;
+	size_t acc_size = slot_acc_size(s);
 	uint32_t overlap = s->filled - pos < n ? s->filled - pos : n;
 
 	rs_assert(pos <= s->filled && s->filled <= s->elems);
 	rs_assert(n <= s->elems - pos);
 	/* a broadcast never overlaps, since only the root sends bytes */
 	if (overlap)
-		k->reduce[s->header.of.op][dtype](s->acc + pos * acc_size, src, overlap);
+		(o->up ? k->add[o->up] : k->reduce[o->op][dtype])(s->acc + pos * acc_size, src, overlap);
 	if (overlap == n)
 		return;
-	src = (const uint8_t *)src + overlap * size;
-	if (s->header.of.op == FRAME_OP_BROADCAST)
-		memcpy(s->acc + s->filled * acc_size, src, (n - overlap) * size);
+	src = (const uint8_t *)src + (wide ? overlap * sizeof(float) : operation_up_bytes(o, overlap));
+	if (o->op == FRAME_OP_BROADCAST)
+		memcpy(s->acc + s->filled * acc_size, src, (n - overlap) * acc_size);
 	else
-		k->load[dtype](s->acc + s->filled * acc_size, src, n - overlap);
+		(o->up ? k->decode[o->up] : k->load[dtype])(s->acc + s->filled * acc_size, src, n - overlap);
 	s->filled = pos + n;
 }
 
@@ -66,7 +70,7 @@ void slot_encode_result(struct slot *s, uint64_t stable, bool checksum)
 	struct frame f = s->header;
 
 	rs_assert(s->filled <= s->elems);
-	s->result_len = s->elems * f.of.size;
+	s->result_len = operation_down_bytes(&f.of, s->elems);
 	f.type = FRAME_RESULT;
 	f.flags = 0;
 	f.ack = stable;
@@ -87,7 +91,9 @@ void slot_finish(struct slot *s, const struct rs_kernels *k, uint64_t processes,
 
 	if (o->op == RS_AVG && s->elems)
 		k->divide[rs_dtype_is_half(o->dtype) ? RS_FLOAT32 : o->dtype](s->acc, processes, s->elems);
-	if (o->op != FRAME_OP_BROADCAST && rs_dtype_is_half(o->dtype) && s->elems)
+	if (o->down && s->elems)
+		k->encode[o->down](s->acc, s->acc, s->elems);
+	else if (o->op != FRAME_OP_BROADCAST && rs_dtype_is_half(o->dtype) && s->elems)
 		k->store[o->dtype](s->acc, s->acc, s->elems);
 	slot_encode_result(s, stable, checksum);
 }

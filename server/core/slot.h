@@ -39,7 +39,8 @@ struct slot {
 	unsigned unsent;
 	uint32_t result_len; /* bytes of the result's payload */
 	uint8_t *acc;        /* accumulator, then the result; 64-byte aligned */
-	uint8_t *stash; /* deterministic: the contribution of rank r waits at stash + (r - 1) * stride for its turn */
+	uint8_t
+	    *stash; /* deterministic: the contribution of rank r waits at stash + (r - 1) * stash_stride for its turn */
 	uint64_t *started;               /* bit r: rank r has started its contribution */
 	uint64_t *complete;              /* deterministic, bit r: the contribution of rank r is complete */
 	uint64_t *wide;                  /* deterministic, bit r: the stash of rank r contains float32 */
@@ -48,11 +49,15 @@ struct slot {
 	uint8_t head_root[FRAME_HEADER]; /* the same without payload, for the root of a broadcast */
 };
 
-/* The memory layout of one contribution. */
+/* The memory layout of one contribution. It is added in units: elements, or blocks of an
+ * encoding, of which the last one of the operation may be shorter. */
 struct slot_input {
-	size_t size; /* bytes of an element on the network */
-	bool direct; /* the accumulator has the same type, so bytes may be received into it */
+	size_t size;    /* bytes of a unit on the network */
+	uint32_t elems; /* elements of a unit */
+	bool direct;    /* the accumulator has the same type, so bytes may be received into it */
 };
+
+enum { SLOT_UNIT_MAX = RS_WIRE_SCALE + RS_WIRE_BLOCK }; /* most bytes of a unit */
 
 /* Returns the bytes of one accumulator element. A broadcast has no accumulation and keeps
  * its own dtype. */
@@ -61,15 +66,17 @@ size_t slot_acc_size(const struct slot *s);
 struct slot_input slot_input_of(const struct slot *s, bool wide);
 
 /* Adds n elements at src to the accumulator, from element pos <= filled of the chunk on.
- * Elements beyond `filled` are stored. wide: src contains float32. */
+ * Elements beyond `filled` are stored. wide: src contains float32. With blocks pos is the
+ * beginning of one, and n the elements of whole blocks or of the rest of the chunk. */
 void slot_add(struct slot *s, const struct rs_kernels *k, uint32_t pos, const void *src, uint32_t n, bool wide);
 
 /* Deterministic: adds the complete contributions from the stash, as far as the order of
- * ranks allows. The contribution of rank 0 is already in the accumulator. */
+ * ranks allows. The contribution of rank 0 is already in the accumulator. stride: bytes
+ * of a stash entry. */
 void slot_combine(struct slot *s, const struct rs_kernels *k, size_t stride, unsigned world);
 
 /* Turns the sum of all contributions into the result: divides for an average, rounds to
- * the dtype in place and encodes the headers. */
+ * the dtype or encodes in place, and encodes the headers. */
 void slot_finish(struct slot *s, const struct rs_kernels *k, uint64_t processes, uint64_t stable, bool checksum);
 
 /* Encodes the headers of a result that is in acc, or that all ranks have already. */

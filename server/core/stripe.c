@@ -18,24 +18,38 @@ static unsigned stripe_slot_count(const struct stripe_params *p)
 	return 2 * p->window;
 }
 
-/* Returns the bytes of an accumulator. Half types accumulate in float32, which takes
- * twice the bytes of the chunk. */
-static size_t stripe_stride(const struct stripe_params *p)
+static size_t stripe_align(size_t bytes)
 {
-	return ((size_t)p->chunk_bytes * 2 + 63) & ~(size_t)63;
+	return (bytes + 63) & ~(size_t)63;
 }
 
-/* Returns the number of accumulators and stash entries. */
+/* Returns the bytes of an accumulator. Half types accumulate in float32, which takes
+ * twice the bytes of the chunk; elements of 8 bits would take four times as many. */
+static uint32_t stripe_decoded(const struct stripe_params *p)
+{
+	return p->decoded_bytes > 2 * p->chunk_bytes ? p->decoded_bytes : 2 * p->chunk_bytes;
+}
+
+/* Returns the bytes of a stash entry: a contribution as it came, at most twice the chunk
+ * (a node's partial sums in float32). */
+static size_t stripe_stash(const struct stripe_params *p)
+{
+	return stripe_align((size_t)p->chunk_bytes * 2);
+}
+
+/* Returns the bytes of a slot's accumulator and stash. */
 static uint64_t stripe_buffers(const struct stripe_params *p)
 {
-	return (uint64_t)stripe_slot_count(p) * p->priorities * (p->deterministic ? p->world_size : 1);
+	uint64_t stash = p->deterministic ? p->world_size - 1 : 0;
+
+	return stripe_align(stripe_decoded(p)) + stash * stripe_stash(p);
 }
 
 uint64_t stripe_memory(const struct stripe_params *p)
 {
 	uint64_t bytes;
 
-	if (__builtin_mul_overflow(stripe_buffers(p), (uint64_t)stripe_stride(p), &bytes))
+	if (__builtin_mul_overflow(stripe_buffers(p), (uint64_t)stripe_slot_count(p) * p->priorities, &bytes))
 		return UINT64_MAX;
 	return bytes;
 }
@@ -87,7 +101,7 @@ void stripe_watch_restart(struct stripe *st)
 void stripe_clear(struct stripe *st)
 {
 	size_t words = (st->p.world_size + 63) / 64;
-	size_t buffers = st->p.deterministic ? st->p.world_size : 1;
+	uint64_t buffers = stripe_buffers(&st->p);
 
 	memset(st->chains, 0, ((size_t)st->mask + 1) * sizeof(*st->chains));
 	memset(st->free, 0, sizeof st->free);
@@ -97,8 +111,8 @@ void stripe_clear(struct stripe *st)
 		struct slot *s = &st->slots[i], **list = &st->free[i / st->slots_n];
 
 		s->fetching = s->waiting = false;
-		s->acc = st->p.memory + i * buffers * st->stride;
-		s->stash = buffers > 1 ? s->acc + st->stride : NULL;
+		s->acc = st->p.memory + i * buffers;
+		s->stash = buffers > st->stride ? s->acc + st->stride : NULL;
 		s->started = st->bits + i * SLOT_SETS * words;
 		s->complete = s->started + words;
 		s->wide = s->complete + words;
@@ -119,7 +133,9 @@ int stripe_new(struct stripe **ret, struct lane *l, const struct stripe_params *
 	st->owner = l;
 	st->p = *p;
 	st->slots_n = stripe_slot_count(p);
-	st->stride = stripe_stride(p);
+	st->decoded_bytes = stripe_decoded(p);
+	st->stride = stripe_align(st->decoded_bytes);
+	st->stash_stride = stripe_stash(p);
 	slots = st->slots_n * p->priorities;
 	st->mask = chains - 1;
 	st->sessions = calloc(p->world_size, sizeof *st->sessions);

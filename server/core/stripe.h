@@ -57,10 +57,12 @@ struct stripe {
 	uint64_t *bits;                      /* bit sets of all slots */
 	unsigned at_stable;                  /* ranks whose `done` equals `stable` */
 	unsigned stable_waiters;             /* sessions with waits_stable */
-	size_t stride;                       /* bytes of an accumulator and of a stash entry */
-	uint64_t chunks, operations;         /* as in struct lane_report_stripe */
-	struct chunk_times times;            /* of the chunks whose results are sent */
-	uint64_t waited_until_ms;            /* lane_count.waited_ms is counted up to this time */
+	uint32_t decoded_bytes;              /* bytes of an accumulator */
+	size_t stride;                       /* the same, and those of a stash entry: with alignment */
+	size_t stash_stride;
+	uint64_t chunks, operations; /* as in struct lane_report_stripe */
+	struct chunk_times times;    /* of the chunks whose results are sent */
+	uint64_t waited_until_ms;    /* lane_count.waited_ms is counted up to this time */
 	struct stripe_watch watch;
 	struct stripe_trace trace;
 

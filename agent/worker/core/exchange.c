@@ -79,7 +79,8 @@ static int exchange_allocate(struct exchange *x, uint32_t ring, struct rs_err *e
 		x->saved = malloc(x->links_n * exchange_saved_bytes(p));
 		if (!x->saved)
 			goto out_of_memory;
-		if (retain_init(&x->retain, p->priorities, x->max_lead, p->chunk_bytes, e))
+		if (retain_init(&x->retain, p->priorities, x->max_lead, rs_wire_bytes(RS_WIRE_INT8, 1, p->chunk_bytes),
+				e))
 			return e->code;
 	}
 	x->links = calloc(x->links_n, sizeof *x->links);
@@ -151,6 +152,7 @@ void exchange_free(struct exchange *x)
 		return;
 	retain_close(&x->retain);
 	free(x->saved);
+	free(x->stage);
 	free(x->losses);
 	free(x->shards);
 	free(x->outgoing);

@@ -36,6 +36,7 @@
  *   view.c                                         which reducers live
  *   exchange_op.c, exchange_end.c                  operations; the end
  *   stream.c                                       which chunk is sent next
+ *   encoded.c                                      encodings
  *   nonfinite.c
  *   exchange_text.c, link_queue.c                  sentences; control frames to send
  *   link.c, window.c, retain.c, exchange_trace.c
@@ -47,6 +48,7 @@
 #include "agent/worker/core/window.h"
 #include "common/auth.h"
 #include "common/error.h"
+#include "common/kernels/kernels.h"
 #include "config/exchange_params.h"
 
 #include <stdbool.h>
@@ -90,8 +92,10 @@ struct exchange_options {
 	uint32_t connect_ms;  /* time within which all ranks must have joined */
 	uint64_t features;    /* what this worker offers, a set of proto/features.h; 0: as release 0.1 */
 	bool single_worker;   /* world_size is 1 and no chunk is sent to a reducer: see exchange_run_single() */
-	bool adaptive;        /* the driver passes signals that set the size of the windows; else windows stay as
-				 configured */
+	/* Encode and decode; may be NULL if no operation is encoded. Static storage. */
+	const struct rs_kernels *kernels;
+	bool adaptive; /* the driver passes signals that set the size of the windows; else windows stay as
+			  configured */
 	/* Optional. Loads the job's secret. With it the exchange proves to each reducer
 	 * that it has the secret and requires the same proof; without it a reducer that
 	 * asks for a proof is an error. Called for each connection, so the secret may
@@ -135,7 +139,8 @@ enum exchange_want {
 /* Creates an exchange. Links are numbered 0 .. exchange_links() - 1. All functions of one
  * exchange belong to one thread unless they say otherwise. now_ms is a monotonic clock in
  * milliseconds. Callbacks of operations must not call the exchange. All memory is
- * allocated here, except for control messages while they are decoded.
+ * allocated here, except for control messages while they are decoded, and the stages of
+ * encoded contributions.
  * Errors: RS_ENOMEM, RS_EINVAL. */
 int exchange_new(struct exchange **ret, const struct exchange_options *opt, uint64_t now_ms, struct rs_err *e);
 

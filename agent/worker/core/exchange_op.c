@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Operations: an operation is checked, numbered and added to the streams of all links.
  * After its last result it is removed. */
+#include "agent/worker/core/encoded.h"
 #include "agent/worker/core/stream.h"
 #include "common/assert.h"
 #include "common/dtype.h"
@@ -36,7 +37,7 @@ uint8_t exchange_priority(unsigned priorities, const struct operation *of)
 int exchange_check(uint32_t chunk_bytes, const struct operation *of, struct rs_err *e)
 {
 	rs_assert(of->size > 0);
-	if (frame_chunks(of->count, chunk_bytes / of->size) > UINT32_MAX)
+	if (frame_chunks(of->count, operation_chunk_elems(of, chunk_bytes, 2 * chunk_bytes)) > UINT32_MAX)
 		return rs_fail(e, RS_EINVAL,
 			       "%llu elements of %s are more than 2^32 - 1 chunks of %u bytes: use larger chunks",
 			       (unsigned long long)of->count, rs_dtype_name(of->dtype), chunk_bytes);
@@ -73,8 +74,13 @@ int exchange_submit(struct exchange *x, struct exchange_op *op, uint64_t now_ms,
 		return rs_fail(e, RS_ECLOSED, "the communicator is closed");
 	}
 
+	if (x->opt.single_worker)
+		op->of.up = op->of.down = RS_WIRE_SAME; /* nothing is sent */
+	rc = operation_is_encoded(&op->of) ? encoded_prepare(x, e) : RS_OK;
+	if (rc)
+		return rc;
 	rs_assert(op->done != NULL);
-	op->chunk_elems = x->params->chunk_bytes / op->of.size;
+	op->chunk_elems = operation_chunk_elems(&op->of, x->params->chunk_bytes, x->params->decoded_bytes);
 	op->chunks = op->chunks_left = frame_chunks(op->of.count, op->chunk_elems);
 	op->stream = exchange_priority(x->params->priorities, &op->of);
 	op->position = x->next_position[op->stream];

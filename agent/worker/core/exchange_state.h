@@ -66,7 +66,7 @@ struct exchange {
 
 	enum exchange_state state;
 	struct rs_err err;           /* why it ends; code 0: it does not */
-	struct rs_err inspect_error; /* code != 0: a contribution must not be sent; the next tick ends the exchange */
+	struct rs_err send_error;    /* code != 0: a contribution must not be sent; the next tick ends the exchange */
 	struct rs_err abort_reason;  /* what ABORT says: err, with this rank's name if the cause is local */
 	struct rs_cause abort_cause; /* the same as data */
 	uint64_t connect_by_ms, absent_by_ms, flush_by_ms, next_ms;
@@ -90,6 +90,7 @@ struct exchange {
 	struct outgoing *outgoing; /* memory of all rings of all streams */
 	uint16_t *shards;          /* memory of all `own` lists, of owner and of lane_of */
 	uint8_t *saved;            /* memory for one saved frame of each link */
+	uint8_t *stage;            /* memory of encoded.c; NULL: no operation was encoded so far */
 
 	/* What the job uses; see features.c. */
 	uint64_t features;

@@ -145,8 +145,8 @@ void exchange_tick(struct exchange *x, uint64_t now_ms)
 		exchange_report_degraded(x, now_ms);
 	if (x->state == EXCHANGE_JOINING && x->retaining && now_ms >= x->absent_by_ms)
 		view_drop_unreached(x, now_ms);
-	if (x->inspect_error.code) {
-		exchange_fail(x, &x->inspect_error, false, NULL, now_ms);
+	if (x->send_error.code) {
+		exchange_fail(x, &x->send_error, false, NULL, now_ms);
 	} else if (x->state == EXCHANGE_JOINING && now_ms >= x->connect_by_ms) {
 		connect_timeout_text(x, &e);
 		exchange_fail(x, &e, true, NULL, now_ms);

@@ -6,6 +6,7 @@
  * serve it any more); a frame that does not belong to the state or cannot be decoded (a
  * violation: the exchange loses the reducer). */
 #include "agent/worker/core/link_control.h"
+#include "agent/worker/core/encoded.h"
 #include "agent/worker/core/exchange_text.h"
 #include "agent/worker/core/features.h"
 #include "agent/worker/core/link_fail.h"
@@ -122,6 +123,10 @@ static void link_on_welcome(struct link *l, uint64_t now_ms)
 		l->peer_detect_ms = LINK_DETECT_MIN_MS;
 	l->state = LINK_JOINED;
 	l->offers = w.features;
+	if (encoded_check_reducer(l, w.software, &e)) {
+		link_refused(l, e.code, e.msg, NULL, now_ms);
+		return;
+	}
 	if (features_check_reducer(l, w.software, &e)) {
 		link_join_failed(l, e.msg, RS_LOSS_OTHER, now_ms);
 		return;

@@ -6,6 +6,7 @@
  * a frame that does not belong to the link's state. Each makes the exchange lose this
  * reducer. */
 #include "agent/worker/core/link_io.h"
+#include "agent/worker/core/encoded.h"
 #include "agent/worker/core/link_control.h"
 #include "agent/worker/core/link_fail.h"
 #include "agent/worker/core/link_queue.h"
@@ -159,8 +160,8 @@ static bool link_result_fits(struct link *l, const struct outgoing *want, uint32
 		return false;
 	}
 	if (f->of.count == h->of.count && f->chunk_elems == h->chunk_elems && f->of.dtype == h->of.dtype &&
-	    f->of.op == h->of.op && f->payload_len == len && !(f->flags & ~(unsigned)FRAME_CHECKED) &&
-	    (!checked || !len || f->flags))
+	    f->of.op == h->of.op && f->of.up == h->of.up && f->of.down == h->of.down && f->payload_len == len &&
+	    !(f->flags & ~(unsigned)FRAME_CHECKED) && (!checked || !len || f->flags))
 		return true;
 	link_violation(l, now_ms,
 		       "the result of chunk %u of operation %llu is %u bytes of %s (op %u, flags 0x%x, count %llu), "
@@ -189,10 +190,10 @@ static uint8_t *link_result_memory(const struct outgoing *f)
 /* Returns whether the result of a chunk is read directly to where it belongs. Reading may
  * fail in the middle, and the contribution is then sent again: so the contribution must
  * not be there. A ring is not read to directly: its owner may reuse it as soon as results
- * have landed. */
+ * have landed. An encoded result is decoded first. */
 static bool link_is_direct(const struct outgoing *f)
 {
-	return !f->op->root && f->op->disjoint && !f->op->recv_ring;
+	return !f->op->root && f->op->disjoint && !f->op->recv_ring && !f->op->of.down;
 }
 
 /* Returns whether the result of a chunk is retained in the operation's own memory (lent),
@@ -243,13 +244,22 @@ static void link_begin_result(struct link *l, uint64_t now_ms)
 		return;
 	l->payload_left = len;
 	if (len > 0)
-		l->payload = link_result_memory(want);
+		l->payload = want->op->of.down ? encoded_landing(l) : link_result_memory(want);
 	if (l->x->retaining && want->op) {
 		uint8_t *own = retain_reserve(&l->x->retain, f->of.priority, want->position);
 
 		if (!link_is_direct(want) && !link_is_lent(l, want))
 			l->payload = own;
 	}
+}
+
+/* Copies or decodes a result to the caller's memory. */
+static void link_deliver(struct link *l, const struct outgoing *f, const uint8_t *at, uint32_t len)
+{
+	if (f->op->of.down)
+		encoded_result(l->x, f->op, link_result_memory(f), at, link_outgoing_elems(f));
+	else if (len > 0)
+		memcpy(link_result_memory(f), at, len);
 }
 
 /* Returns where the complete result of a chunk is retained. A result that is not lent is
@@ -268,8 +278,7 @@ static const uint8_t *link_retain_result(struct link *l, const struct outgoing *
 		rs_cold_copy(own, at, len);
 		return own;
 	}
-	if (len > 0)
-		memcpy(link_result_memory(f), at, len);
+	link_deliver(l, f, at, len);
 	if (!f->op->root || !f->head.payload_len)
 		return at;
 	return memcpy(retain_reserve(r, f->head.of.priority, f->position), at, f->head.payload_len);
@@ -284,8 +293,10 @@ static void link_take_result(struct link *l, const struct outgoing *f, uint32_t 
 	if (len > x->losses[l->reducer].passed)
 		x->losses[l->reducer].passed = len;
 	if (x->retaining)
-		retain_store(&x->retain, f->head.of.priority, f->position, &f->head, elems * f->head.of.size,
-			     link_retain_result(l, f, len));
+		retain_store(&x->retain, f->head.of.priority, f->position, &f->head,
+			     operation_down_bytes(&f->head.of, elems), link_retain_result(l, f, len));
+	else if (f->op->of.down && len > 0)
+		link_deliver(l, f, l->payload - len, len);
 	if (f->op->landed && (len > 0 || f->op->root))
 		f->op->landed(f->op, (uint64_t)f->head.chunk * f->op->chunk_elems, elems);
 }

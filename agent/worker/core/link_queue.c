@@ -97,6 +97,7 @@ int link_queue_hello(struct link *l, struct rs_err *e)
 	    .lane = l->lane,
 	    .lanes = r->lanes,
 	    .chunk_bytes = x->params->chunk_bytes,
+	    .decoded_bytes = x->params->decoded_bytes > 2 * x->params->chunk_bytes ? x->params->decoded_bytes : 0,
 	    .window = x->params->window,
 	    .priorities = x->params->priorities,
 	    .deterministic = x->params->deterministic,

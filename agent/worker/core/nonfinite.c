@@ -96,7 +96,7 @@ bool exchange_op_inspect(struct exchange *x, struct exchange_op *op, const void 
 			x->opt.on_nonfinite(x->opt.user, &e);
 		return true;
 	}
-	x->inspect_error = e;
+	x->send_error = e;
 	x->next_ms = 0;
 	return false;
 }

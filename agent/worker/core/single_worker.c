@@ -71,14 +71,14 @@ bool exchange_run_single(struct exchange *x, uint64_t bytes)
 	uint64_t did = 0;
 	bool last;
 
-	while (x->opt.single_worker && x->state == EXCHANGE_RUNNING && !x->inspect_error.code &&
+	while (x->opt.single_worker && x->state == EXCHANGE_RUNNING && !x->send_error.code &&
 	       (op = single_most_urgent(x))) {
 		do {
 			if (did >= bytes)
 				return true;
 			last = op->chunks_left == 1;
 			did += single_do_chunk(x, op);
-		} while (!last && !x->inspect_error.code && single_is_ready(op));
+		} while (!last && !x->send_error.code && single_is_ready(op));
 	}
 	return false;
 }

@@ -5,6 +5,7 @@
  * start again at one position: HAVE is sent for chunks whose result this rank has, DATA
  * for the rest. */
 #include "agent/worker/core/stream.h"
+#include "agent/worker/core/encoded.h"
 #include "agent/worker/core/nonfinite.h"
 #include "common/assert.h"
 
@@ -100,14 +101,16 @@ static uint32_t stream_data_bytes(const struct exchange_op *op, uint32_t elems)
 {
 	if (op->of.op == FRAME_OP_BROADCAST && !op->root)
 		return 0;
-	return elems * operation_wire_size(&op->of, op->wide);
+	if (op->wide && !op->of.up)
+		return elems * (uint32_t)sizeof(float);
+	return operation_up_bytes(&op->of, elems);
 }
 
 uint32_t stream_result_bytes(const struct exchange_op *op, uint32_t elems)
 {
 	if (op->of.op == FRAME_OP_BROADCAST && op->root)
 		return 0;
-	return elems * op->of.size;
+	return operation_down_bytes(&op->of, elems);
 }
 
 /* Returns whether a chunk of the stream may be sent. Each stream may have a few chunks in
@@ -226,7 +229,7 @@ static struct frame stream_data_head(const struct exchange *x, const struct exch
 	struct frame f = {
 	    .of = op->of,
 	    .type = FRAME_DATA,
-	    .flags = (uint8_t)((op->wide ? FRAME_WIDE : 0) | (op->root ? FRAME_ROOT : 0)),
+	    .flags = (uint8_t)((op->wide && !op->of.up ? FRAME_WIDE : 0) | (op->root ? FRAME_ROOT : 0)),
 	    .payload_len = bytes,
 	    .chunk = chunk,
 	    .chunk_elems = op->chunk_elems,
@@ -246,12 +249,14 @@ static bool stream_push_data(struct link *l, unsigned priority, uint64_t positio
 	struct outgoing *f = &s->ring[s->tail & s->mask];
 	uint64_t first = s->chunk * op->chunk_elems;
 	uint32_t elems = frame_chunk_len(op->of.count, op->chunk_elems, (uint32_t)s->chunk);
-	uint32_t bytes = elems * op->of.size, len = stream_data_bytes(op, elems);
+	uint32_t up = operation_up_bytes(&op->of, elems), down = operation_down_bytes(&op->of, elems);
+	uint32_t bytes = up > down ? up : down, len = stream_data_bytes(op, elems);
 	bool first_time;
 
 	if (op->ready && atomic_load_explicit(op->ready, memory_order_acquire) < first + elems)
 		return false;
-	if (!stream_within_lead(l, priority, position) || !stream_may_send(l, s, bytes))
+	if (!stream_within_lead(l, priority, position) || !stream_may_send(l, s, bytes) ||
+	    (op->of.up && !encoded_has_room(s)))
 		return false;
 	*f = (struct outgoing){
 	    .op = op, .position = position, .bytes = bytes, .head = stream_data_head(x, op, (uint32_t)s->chunk, len)};
@@ -259,9 +264,12 @@ static bool stream_push_data(struct link *l, unsigned priority, uint64_t positio
 	if (first_time && op->fill && len > 0)
 		op->fill(op, first, elems);
 	if (len > 0)
-		f->payload = (const char *)op->send + exchange_ring_offset(first * (len / elems), op->send_ring);
+		f->payload = (const char *)op->send +
+			     exchange_ring_offset(first * operation_wire_size(&op->of, op->wide), op->send_ring);
 	if (first_time && len > 0 && !exchange_op_inspect(x, op, f->payload, first, elems))
 		return false;
+	if (op->of.up && len > 0)
+		f->payload = encoded_contribution(l, s, op, first, elems);
 	if (x->params->checksum && len > 0) {
 		f->head.flags |= FRAME_CHECKED;
 		f->head.payload_sum = frame_checksum(f->payload, len);
@@ -276,7 +284,7 @@ bool stream_next(struct link *l, unsigned priority)
 	uint64_t cursor = s->op ? s->op->position + s->chunk : UINT64_MAX;
 	const struct retained *k;
 
-	if (l->x->state != EXCHANGE_RUNNING || l->x->inspect_error.code || l->view != l->x->view_number)
+	if (l->x->state != EXCHANGE_RUNNING || l->x->send_error.code || l->view != l->x->view_number)
 		return false;
 	k = stream_next_retained(l, priority, cursor);
 	if (k) {

@@ -20,6 +20,7 @@
  * reported themselves (a rank that dies is lost to all of them), else that all reducers
  * are lost. */
 #include "agent/worker/core/view.h"
+#include "agent/worker/core/encoded.h"
 #include "agent/worker/core/exchange_text.h"
 #include "agent/worker/core/features.h"
 #include "agent/worker/core/link_queue.h"
@@ -169,8 +170,11 @@ static void view_fix_features(struct exchange *x)
 
 	for (unsigned i = 0; i < x->links_n; i++)
 		begins |= x->links[i].state == LINK_RUNNING && x->links[i].view == x->view_number;
-	if (begins && x->state == EXCHANGE_RUNNING && !x->features_fixed)
-		features_fix(x);
+	if (!begins || x->state != EXCHANGE_RUNNING || x->features_fixed)
+		return;
+	features_fix(x);
+	if (x->stage && encoded_check(x, &x->send_error))
+		x->next_ms = 0; /* encoded operations wait already */
 }
 
 /* Enters EXCHANGE_RUNNING when all links of living reducers have received START. */

@@ -134,7 +134,10 @@ static int engine_init_exchange(struct engine *en, struct rs_err *e)
 	    .degraded = engine_on_degraded,
 	    .user = en,
 	};
-	int rc = auth_random(&xo.incarnation, sizeof xo.incarnation, e);
+	int rc = rs_kernels_select("auto", &xo.kernels, e);
+
+	if (!rc)
+		rc = auth_random(&xo.incarnation, sizeof xo.incarnation, e);
 
 	if (!rc && guarded)
 		rc = engine_check_secret(en, e);

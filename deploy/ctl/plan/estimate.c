@@ -37,8 +37,8 @@ static double cpu_of_transport(const struct rs_config *cfg)
 static uint64_t memory_of(const struct plan *p, const struct rs_config *cfg, unsigned lanes)
 {
 	uint64_t slots = 2ull * cfg->sharding.window * cfg->sharding.priorities;
-	uint64_t buffers = slots * (cfg->job.deterministic ? p->net.workers : 1);
-	uint64_t lane = buffers * 2 * cfg->sharding.chunk_bytes + slots * MEMORY_SLOT;
+	uint64_t stash = cfg->job.deterministic ? p->net.workers - 1 : 0;
+	uint64_t lane = slots * ((1 + stash) * 2 * cfg->sharding.chunk_bytes + MEMORY_SLOT);
 
 	lane += p->net.workers * (MEMORY_CONNECTION + slots * MEMORY_RESULT);
 	return lanes * lane + MEMORY_JOB;

@@ -1,0 +1,132 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "agent/worker/core/encoded.h"
+
+#include "agent/worker/core/features.h"
+#include "common/assert.h"
+#include "common/dtype.h"
+#include "proto/features.h"
+
+#include <stdlib.h>
+
+/* 16-bit elements pass through float32 in pieces of this many elements, whole blocks. */
+enum { ENCODED_PIECE = 8 * RS_WIRE_BLOCK };
+
+/* Returns the bytes of the largest encoded chunk. */
+static size_t encoded_stride(const struct exchange_params *p)
+{
+	return (rs_wire_bytes(RS_WIRE_INT8, 1, p->chunk_bytes) + 63) & ~(size_t)63;
+}
+
+/* Returns the places of a link: those of its streams, and the landing. */
+static size_t encoded_places(const struct exchange *x)
+{
+	return (size_t)x->params->priorities * ENCODED_STAGE + 1;
+}
+
+int encoded_check(const struct exchange *x, struct rs_err *e)
+{
+	if (features_known(x) & FEATURE_ENCODINGS)
+		return RS_OK;
+	if (!(x->opt.features & FEATURE_ENCODINGS))
+		return rs_fail(e, RS_EREFUSED, "job.features: baseline allows no encodings: set job.wire: same");
+	return rs_fail(e, RS_EREFUSED,
+		       "a rank or a reducer of job %s runs a release that knows no encodings: start a newer one "
+		       "everywhere, or set job.wire: same",
+		       x->job);
+}
+
+int encoded_check_reducer(const struct link *l, const char *software, struct rs_err *e)
+{
+	const struct exchange_params *p = l->x->params;
+
+	if ((!p->wire_up && !p->wire_down) || l->x->opt.single_worker || l->offers & FEATURE_ENCODINGS)
+		return RS_OK;
+	return rs_fail(e, RS_EREFUSED,
+		       "it runs %s, which knows no encodings: start a newer release there, or set job.wire: same",
+		       software[0] ? software : "an unknown release");
+}
+
+int encoded_prepare(struct exchange *x, struct rs_err *e)
+{
+	void *stage = NULL;
+
+	if (encoded_check(x, e))
+		return e->code;
+	if (x->stage)
+		return RS_OK;
+	if (posix_memalign(&stage, 4096, x->links_n * encoded_places(x) * encoded_stride(x->params)))
+		return rs_oom(e, 0, "encoded chunks");
+	x->stage = stage;
+	return RS_OK;
+}
+
+static uint8_t *encoded_place(const struct link *l, size_t place)
+{
+	const struct exchange *x = l->x;
+
+	rs_assert(x->stage && place < encoded_places(x));
+	return x->stage + ((size_t)(l - x->links) * encoded_places(x) + place) * encoded_stride(x->params);
+}
+
+uint8_t *encoded_landing(const struct link *l)
+{
+	return encoded_place(l, encoded_places(l->x) - 1);
+}
+
+/* Returns what makes the random bits of this rank's contributions to an operation
+ * different from those of others. */
+static uint64_t encoded_key(const struct exchange *x, const struct exchange_op *op)
+{
+	return op->of.seq * UINT64_C(0x9e3779b97f4a7c15) + x->opt.rank;
+}
+
+static void encoded_floats(const struct exchange *x, const struct exchange_op *op, uint8_t *to, const void *from,
+			   uint64_t first, size_t n)
+{
+	const struct rs_kernels *k = x->opt.kernels;
+
+	if (x->params->wire_random)
+		k->encode_random[op->of.up](to, from, n, encoded_key(x, op), first);
+	else
+		k->encode[op->of.up](to, from, n);
+}
+
+const uint8_t *encoded_contribution(struct link *l, const struct stream *s, const struct exchange_op *op,
+				    uint64_t first, uint32_t n)
+{
+	const struct exchange *x = l->x;
+	size_t size = operation_wire_size(&op->of, op->wide);
+	const char *from = (const char *)op->send + exchange_ring_offset(first * size, op->send_ring);
+	uint8_t *place = encoded_place(l, (size_t)(s - l->streams) * ENCODED_STAGE + s->tail % ENCODED_STAGE);
+	uint8_t *to = place;
+	float piece[ENCODED_PIECE];
+
+	if (size == sizeof(float)) {
+		encoded_floats(x, op, to, from, first, n);
+		return place;
+	}
+	for (uint32_t did = 0, part; did < n; did += part) {
+		part = n - did < ENCODED_PIECE ? n - did : ENCODED_PIECE;
+		x->opt.kernels->load[op->of.dtype](piece, from + did * size, part);
+		encoded_floats(x, op, to, piece, first + did, part);
+		to += operation_up_bytes(&op->of, part);
+	}
+	return place;
+}
+
+void encoded_result(const struct exchange *x, const struct exchange_op *op, void *to, const uint8_t *from, uint32_t n)
+{
+	const struct rs_kernels *k = x->opt.kernels;
+	float piece[ENCODED_PIECE];
+
+	if (op->of.dtype == RS_FLOAT32) {
+		k->decode[op->of.down](to, from, n);
+		return;
+	}
+	for (uint32_t did = 0, part; did < n; did += part) {
+		part = n - did < ENCODED_PIECE ? n - did : ENCODED_PIECE;
+		k->decode[op->of.down](piece, from, part);
+		k->store[op->of.dtype]((char *)to + (size_t)did * op->of.size, piece, part);
+		from += operation_down_bytes(&op->of, part);
+	}
+}
