@@ -138,6 +138,8 @@ static inline vec_f64 nan_f64(void)
 
 #include "common/kernels/vec.h"
 
+#include "common/kernels/encode.h"
+
 KERNELS_TABLE(avx2, rs_cpu_avx2);
 
 #else

@@ -135,6 +135,8 @@ static inline vec_f64 nan_f64(void)
 
 #include "common/kernels/vec.h"
 
+#include "common/kernels/encode.h"
+
 KERNELS_TABLE(avx512, rs_cpu_avx512);
 
 #else

@@ -40,11 +40,58 @@ typedef void (*rs_divide_fn)(void *acc, uint64_t divisor, size_t n);
  * with integers */
 typedef size_t (*rs_nonfinite_fn)(const void *src, size_t n);
 
-/* dst has rs_wire_bytes() bytes: the encoding of n float32 elements, rounded to nearest.
- * dst == src is allowed (encoding in place) */
+/* The encodings of enum rs_wire (common/wire.h) for float32 elements in memory. All
+ * numbers are little-endian. RS_WIRE_SAME is float32; RS_WIRE_BF16 the store, load and
+ * sum of bfloat16.
+ *
+ * fp8 and int8 have blocks of 128 elements; the last one may be shorter. A block is a
+ * scale, 2 bytes of bfloat16, and a code of 1 byte for each element. An element's value
+ * is value(code) * scale, one float32 multiplication, exact unless it overflows. A
+ * product that is a NaN is 0x7fc00000: 0 * inf, and all elements of a block whose scale
+ * is a NaN. Any scale and any code can be decoded.
+ *   fp8    E4M3: a sign, 4 bits of exponent with bias 7, 3 of fraction; exponent 0 is
+ *          subnormal. Without infinities and NaNs: 0x7f is 480; no encoder writes it
+ *   int8   two's complement; no encoder writes -128
+ *
+ * The encoder takes the scale from amax, the largest magnitude of the block:
+ *   fp8    the least power of two s with amax <= 448 * s
+ *   int8   amax / 127, one float32 division, rounded up to bfloat16
+ *   both   at least 2^-126
+ * and the code, rounded to nearest even:
+ *   fp8    of x / s; a zero keeps the sign of x
+ *   int8   of x * (1 / s): a float32 division, a float32 product, then to an integer
+ * If the block has a NaN, its scale is 0x7fc0 and all codes are 0. Otherwise, if it has
+ * an infinity, its scale is infinity, 0x7f80; infinities have the codes of 1 and -1, other
+ * elements the code 0, so that they become NaNs. A finite element above 240 * 2^120, 0.94
+ * of the largest float32, may become an infinity.
+ *
+ * Random rounding takes the same scales. r, 32 random bits for each element, is a hash of
+ * `key` and of its index in the operation, first + i (unsigned numbers that wrap; >>
+ * shifts in zeros):
+ *   z = key + 0x9e3779b97f4a7c15 * ((index >> 32) + 1)              64 bits
+ *   z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9
+ *   z = (z ^ z >> 27) * 0x94d049bb133111eb
+ *   z = z ^ z >> 31
+ *   x = lower half of index ^ lower half of z                        32 bits
+ *   x = (x ^ x >> 16) * 0x7feb352d
+ *   x = (x ^ x >> 15) + upper half of z
+ *   x = x * 0x846ca68b
+ *   r = x ^ x >> 16
+ * Then
+ *   bf16   the upper 16 bits of bits(x) + (r & 0xffff); a NaN as without random rounding
+ *   fp8    v = |x / s|; p = v < 2^-6 ? floor(v * 2^29) : bits(v) - 0x3c000000, the place
+ *          of v among the codes with 20 binary places;
+ *          code = (p + (r & 0xfffff)) >> 20, with the sign of x
+ *   int8   v = x * (1 / s), at least -127 and at most 127; p = v * 2^24, rounded towards
+ *          zero; code = floor((p + (r & 0xffffff)) / 2^24)
+ * The expectation of a result is the element, but for less than 2^-15 of the distance of
+ * neighbouring values. */
+
+/* dst has rs_wire_bytes() bytes: the encoding of n float32 elements, which begin with a
+ * block, rounded to nearest even. dst == src is allowed (encoding in place) */
 typedef void (*rs_encode_fn)(void *dst, const void *src, size_t n);
-/* As rs_encode_fn, with random rounding: the bits are a hash of `key` and of first + i,
- * the index of the element in its operation */
+/* As rs_encode_fn, with random rounding. `first` is the index in the operation of the
+ * first element, any number */
 typedef void (*rs_encode_random_fn)(void *dst, const void *src, size_t n, uint64_t key, uint64_t first);
 
 /* A table of reduction functions. After rs_kernels_select no cell is NULL. */
@@ -56,7 +103,7 @@ struct rs_kernels {
 	rs_store_fn store[RS_DTYPE_NR];
 	rs_divide_fn divide[RS_DTYPE_NR];
 	rs_nonfinite_fn nonfinite[RS_DTYPE_NR];
-	/* by enum rs_wire, whose elements are float32 in memory; RS_WIRE_SAME: float32 */
+	/* by enum rs_wire; src of decode and add begins with a block */
 	rs_encode_fn encode[RS_WIRE_NR];
 	rs_encode_random_fn encode_random[RS_WIRE_NR];
 	rs_load_fn decode[RS_WIRE_NR];

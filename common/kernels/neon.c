@@ -130,6 +130,8 @@ static inline vec_f64 nan_f64(void)
 
 #include "common/kernels/vec.h"
 
+#include "common/kernels/encode.h"
+
 KERNELS_TABLE(neon, rs_cpu_always);
 
 #else

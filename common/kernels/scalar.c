@@ -176,4 +176,6 @@ DEFINE_FLOAT_REDUCES(min)
 DEFINE_HALF_COPIES(float16, float_of_f16, f16_of_float)
 DEFINE_HALF_COPIES(bfloat16, float_of_bf16, bf16_of_float)
 
+#include "common/kernels/encode.h"
+
 KERNELS_TABLE(scalar, rs_cpu_always);
