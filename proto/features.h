@@ -14,7 +14,8 @@
 #define FEATURE_NONFINITE UINT64_C(4) /* workers tell reducers of NaN and infinity that they send */
 #define FEATURE_ENCODINGS UINT64_C(8) /* contributions and results may be encoded, see common/wire.h */
 
-#define FEATURES_ALL (FEATURE_START | FEATURE_PROBE | FEATURE_NONFINITE) /* what this release has */
+/* what this release has */
+#define FEATURES_ALL (FEATURE_START | FEATURE_PROBE | FEATURE_NONFINITE | FEATURE_ENCODINGS)
 
 /* Writes the names of a set into buf, "start, ..."; of features that this release does
  * not know, "feature N". */

@@ -27,7 +27,25 @@ counts are not compared
 	s/o->count == first->count && //
 names are not compared
 	server/core/contribution.c
-	s/ && o->name_hash == first->name_hash\)/)/
+	s/ && o->name_hash == first->name_hash//
+encodings are not compared
+	server/core/contribution.c
+	s/o->up == first->up && o->down == first->down/1/
+the rest of a block is not added
+	server/core/session_rx.c
+	s/last \? slot->elems - s->pos : //
+a sum is not encoded
+	server/core/slot.c
+	s/if \(o->down && s->elems\)/if (0)/
+an encoded chunk is overwritten before it is sent
+	agent/worker/core/encoded.h
+	s/s->tail - s->sent < ENCODED_STAGE/1/
+an encoded result is received over the contribution
+	agent/worker/core/link_io.c
+	s/ && !f->op->of\.down//
+results are retained decoded
+	agent/worker/core/link_io.c
+	s/operation_down_bytes\(&f->head\.of, elems\), link/elems * f->head.of.size, link/
 wrong divisor of an average
 	server/core/contribution.c
 	s/kernels, st->processes, st->stable/kernels, st->p.world_size, st->stable/
@@ -39,7 +57,7 @@ deterministic sums in order of arrival
 	s/RX_STASH : RX_ADD/RX_ADD : RX_ADD/
 bytes of a split element are lost
 	server/core/session_rx.c
-	s/s->carry_n = \(unsigned\)\(have % size\)/s->carry_n = 0/
+	s/s->carry_n = \(unsigned\)rest/s->carry_n = 0/
 a rank leaves while others wait for it
 	server/core/session_rx.c
 	s/stripe_needs_rank\(st, s->rank, s->in.ack\)/0/

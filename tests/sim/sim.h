@@ -189,6 +189,7 @@ struct op_plan {
 	uint64_t seed; /* of the contributions */
 	uint64_t count;
 	uint8_t dtype, op;
+	uint8_t up, down; /* enum rs_wire */
 	unsigned root;
 	int priority;
 	uint32_t wide;     /* bit r: rank r contributes float32 sums */
@@ -264,6 +265,7 @@ struct team {
 	uint16_t *owner, *other_owner;   /* owned */
 	bool adaptive;
 	uint64_t offered[SIM_WORLD]; /* features of each rank */
+	bool encodes;                /* all ranks and reducers know encodings */
 	uint64_t features;           /* what its ranks use; valid if features_known */
 	bool features_known;
 	uint32_t connect_ms;
@@ -460,6 +462,9 @@ void oracle_contribution(const struct op_plan *p, bool deterministic, unsigned r
 			 uint64_t n);
 /* Returns the result, `count` elements, which is computed at the first call. */
 const uint8_t *oracle_want(struct team *t, unsigned op);
+/* sim_codec.c */
+/* Replaces n values of a block by what an encoding (enum rs_wire) leaves of them. */
+void codec_pass(unsigned wire, double *x, unsigned n);
 /* Returns true if a rank's elements [first, first + n) are right. */
 bool oracle_agrees(struct team *t, unsigned op, const uint8_t *result, uint64_t first, uint64_t n);
 
@@ -477,7 +482,7 @@ void check_end(struct sim *s);              /* checks that nothing remains and e
 /* ---- one run: sim_run.c ---- */
 
 struct sim_stats {
-	uint64_t seeds, steps, ops_ok, ops_failed, bytes;
+	uint64_t seeds, steps, ops_ok, ops_failed, encoded, bytes;
 	uint64_t teams_clean, teams_failed;
 	uint64_t faults[FAULT_NR], faults_felt[FAULT_NR]; /* faults that struck; those after which the team failed */
 	uint64_t codes[16];                               /* of failed operations, by -code */

@@ -171,6 +171,29 @@ static double float_result(const struct team *t, const struct op_plan *p, uint64
 	return rs_dtype_is_half(p->dtype) ? half_round(p->dtype, x) : x;
 }
 
+/* Computes the result of a block of an encoded operation, from element `first` on. */
+static void encoded_result(const struct team *t, const struct op_plan *p, uint64_t first, unsigned n)
+{
+	size_t size = rs_dtype_size(p->dtype);
+	double sum[RS_WIRE_BLOCK], x[RS_WIRE_BLOCK];
+
+	for (unsigned r = 0; r < t->world; r++) {
+		unsigned type = p->wide >> r & 1 ? RS_FLOAT32 : p->dtype;
+
+		for (unsigned i = 0; i < n; i++)
+			x[i] = float_value(p, t->cfg.job.deterministic, r, first + i, type);
+		codec_pass(p->up, x, n);
+		for (unsigned i = 0; i < n; i++)
+			sum[i] = r ? combine(p, sum[i], x[i]) : x[i];
+	}
+	for (unsigned i = 0; i < n && p->op == RS_AVG; i++)
+		sum[i] = (double)((float)sum[i] / (float)t->processes_all);
+	codec_pass(p->down, sum, n);
+	for (unsigned i = 0; i < n; i++)
+		put(p->want + (first + i) * size, p->dtype,
+		    rs_dtype_is_half(p->dtype) ? half_round(p->dtype, sum[i]) : sum[i]);
+}
+
 /* Sums in any order, rounded after each step, are this close to each other. */
 static bool is_close(double a, double b)
 {
@@ -230,7 +253,9 @@ const uint8_t *oracle_want(struct team *t, unsigned op)
 		oracle_contribution(p, t->cfg.job.deterministic, p->root, p->want, 0, p->count);
 		return p->want;
 	}
-	for (uint64_t i = 0; i < p->count; i++) {
+	for (uint64_t i = 0; (p->up || p->down) && i < p->count; i += RS_WIRE_BLOCK)
+		encoded_result(t, p, i, p->count - i < RS_WIRE_BLOCK ? (unsigned)(p->count - i) : RS_WIRE_BLOCK);
+	for (uint64_t i = 0; !p->up && !p->down && i < p->count; i++) {
 		uint64_t bits;
 
 		if (is_float(p->dtype)) {

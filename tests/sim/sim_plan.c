@@ -59,6 +59,21 @@ static void draw_shards(struct sim *s, struct rs_config *cfg, uint16_t *owner)
 		owner[i] = (uint16_t)sim_below(s, s->reducers_n);
 }
 
+/* A job that may use encodings; one that says so has room for 8 bits. */
+static void draw_wire(struct sim *s, struct team *t)
+{
+	const uint64_t needs = FEATURE_START | FEATURE_ENCODINGS;
+	uint64_t all = UINT64_MAX;
+
+	for (unsigned i = 0; i < SIM_WORLD; i++)
+		all &= t->offered[i];
+	for (unsigned i = 0; i < s->reducers_n; i++)
+		all &= s->reducers[i].features;
+	t->encodes = (all & needs) == needs;
+	if (t->encodes && sim_chance(s, 50))
+		t->cfg.job.wire_up = (uint8_t)sim_below(s, RS_WIRE_NR);
+}
+
 static void draw_config(struct sim *s, struct team *t)
 {
 	struct rs_config *cfg = &t->cfg;
@@ -90,12 +105,35 @@ static void draw_config(struct sim *s, struct team *t)
 	t->adaptive = sim_chance(s, 50);
 	for (unsigned i = 0; i < SIM_WORLD; i++)
 		t->offered[i] = sim_chance(s, 90) ? UINT64_MAX : sim_random(s);
+	draw_wire(s, t);
 	t->connect_ms = 8000;
 	t->pause_us = ONE_OF(s, 0, 100, 1000, 20000);
 }
 
+static void keep_fitting(struct op_plan *p)
+{
+	p->up = rs_wire_fits(p->up, p->dtype, p->op) ? p->up : RS_WIRE_SAME;
+	p->down = rs_wire_fits(p->down, p->dtype, p->op) ? p->down : RS_WIRE_SAME;
+}
+
+/* Decoded int8 have any scale, so their sums depend on the order: only a deterministic
+ * job gives bits that the oracle knows. */
+static void draw_encoding(struct sim *s, const struct team *t, struct op_plan *p)
+{
+	uint8_t up = (uint8_t)sim_below(s, RS_WIRE_NR), down = (uint8_t)sim_below(s, RS_WIRE_NR);
+
+	if (!t->encodes || sim_chance(s, 40))
+		return;
+	p->up = up;
+	p->down = down;
+	keep_fitting(p);
+	if (p->up == RS_WIRE_INT8 && !t->cfg.job.deterministic)
+		p->up = RS_WIRE_FP8;
+}
+
 static void draw_op(struct sim *s, const struct team *t, struct op_plan *p)
 {
+	const struct exchange_params params = rs_config_exchange(&t->cfg);
 	static const uint8_t ops[] = {
 	    RS_SUM, RS_SUM, RS_SUM, RS_AVG, RS_AVG, RS_PROD, RS_MAX, RS_MIN, FRAME_OP_BROADCAST};
 	bool long_stream = t->ops_n == SIM_OPS && t->cfg.sharding.priorities == 1;
@@ -105,7 +143,12 @@ static void draw_op(struct sim *s, const struct team *t, struct op_plan *p)
 	p->seed = sim_random(s);
 	p->dtype = sim_chance(s, 20) ? RS_FLOAT32 : (uint8_t)sim_below(s, RS_DTYPE_NR);
 	p->op = ops[sim_below(s, sizeof ops)];
-	chunk = t->cfg.sharding.chunk_bytes / (uint32_t)rs_dtype_size(p->dtype);
+	draw_encoding(s, t, p);
+	chunk = operation_chunk_elems(&(struct operation){.dtype = p->dtype & 15,
+							  .size = (uint8_t)rs_dtype_size(p->dtype),
+							  .up = p->up & 15,
+							  .down = p->down & 7},
+				      params.chunk_bytes, params.decoded_bytes);
 	if (sim_chance(s, 60) && !long_stream)
 		chunks = 1;
 	else if (sim_chance(s, 90) && !long_stream)
@@ -120,7 +163,8 @@ static void draw_op(struct sim *s, const struct team *t, struct op_plan *p)
 	p->in_place = (uint32_t)sim_random(s);
 	p->staged = sim_chance(s, 25) ? (uint32_t)sim_random(s) : 0;
 	p->lazy = sim_chance(s, 50) ? (uint32_t)sim_random(s) : 0;
-	p->rough = !t->cfg.job.deterministic && p->dtype == RS_FLOAT32 && p->op == RS_SUM && sim_chance(s, 70);
+	p->rough = !t->cfg.job.deterministic && p->dtype == RS_FLOAT32 && p->op == RS_SUM && !p->up && !p->down &&
+		   sim_chance(s, 70);
 	if (sim_chance(s, 50))
 		snprintf(p->name, sizeof p->name, "layer%u", sim_below(s, 100));
 }
@@ -147,7 +191,10 @@ static void draw_disagreement(struct sim *s, struct team *t, const struct fault 
 		p->wide = 0;
 		break;
 	case 2:
-		snprintf(p->name, sizeof p->name, "another");
+		if (t->encodes && rs_wire_fits(RS_WIRE_FP8, p->dtype, p->op))
+			p->down = p->down == RS_WIRE_FP8 ? RS_WIRE_SAME : RS_WIRE_FP8;
+		else
+			snprintf(p->name, sizeof p->name, "another");
 		break;
 	default:
 		if (p->op == FRAME_OP_BROADCAST)
@@ -155,6 +202,7 @@ static void draw_disagreement(struct sim *s, struct team *t, const struct fault 
 		else
 			p->op = p->op == RS_SUM ? RS_MAX : RS_SUM;
 	}
+	keep_fitting(p);
 }
 
 static void draw_misconfiguration(struct sim *s, struct team *t, const struct fault *f)

@@ -66,6 +66,7 @@ static void op_succeeded(struct rank_op *o)
 	size_t size = rs_dtype_size(o->op.of.dtype), in = o->op.wide ? sizeof(float) : size;
 
 	k->sim->stats->ops_ok++;
+	k->sim->stats->encoded += operation_is_encoded(&o->op.of);
 	check_features(k);
 	if (retained_within(k->x, o->recv, o->op.of.count * size) ||
 	    retained_within(k->x, o->send, o->op.of.count * in))
@@ -130,6 +131,8 @@ static void prepare(struct rank_op *o, const struct op_plan *p)
 	    .of.size = (uint8_t)size,
 	    .of.op = p->op,
 	    .of.priority = (uint8_t)p->priority,
+	    .of.up = p->up,
+	    .of.down = p->down,
 	    .wide = wide,
 	    .root = broadcast && p->root == k->index,
 	    .of.name_hash = frame_name_hash(p->name),
@@ -458,6 +461,7 @@ void rank_birth(struct rank *k)
 	    .incarnation = sim_random(k->sim),
 	    .connect_ms = t->connect_ms,
 	    .features = t->offered[k->index],
+	    .kernels = k->sim->kernels,
 	    .adaptive = t->adaptive,
 	    .reducer_changed = on_reducer,
 	    .user = k,
