@@ -29,6 +29,7 @@ static void draw_network(struct sim *s)
 	s->guarded = sim_chance(s, 40);
 	s->stopped_ms = sim_chance(s, 50) ? 4000 : 0;
 	s->features = sim_random(s) | FEATURE_START | FEATURE_PROBE; /* reducers of one job may differ in these only */
+	s->features |= sim_chance(s, 70) ? FEATURE_ENCODINGS : 0;
 }
 
 static void draw_reducers(struct sim *s)
@@ -77,6 +78,7 @@ static void draw_wire(struct sim *s, struct team *t)
 static void draw_config(struct sim *s, struct team *t)
 {
 	struct rs_config *cfg = &t->cfg;
+	bool modern = sim_chance(s, 60);
 
 	*cfg = *s->base;
 	t->reducers = calloc(s->reducers_n, sizeof *t->reducers);
@@ -104,7 +106,7 @@ static void draw_config(struct sim *s, struct team *t)
 	cfg->timeouts.op_ms = 0;
 	t->adaptive = sim_chance(s, 50);
 	for (unsigned i = 0; i < SIM_WORLD; i++)
-		t->offered[i] = sim_chance(s, 90) ? UINT64_MAX : sim_random(s);
+		t->offered[i] = modern || sim_chance(s, 90) ? UINT64_MAX : sim_random(s);
 	draw_wire(s, t);
 	t->connect_ms = 8000;
 	t->pause_us = ONE_OF(s, 0, 100, 1000, 20000);
