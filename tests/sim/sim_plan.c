@@ -99,7 +99,7 @@ static void draw_config(struct sim *s, struct team *t)
 	cfg->job.min_reducers = 1;
 	cfg->sharding.shards = 1 + sim_below(s, SIM_SHARDS);
 	cfg->sharding.chunk_bytes = ONE_OF(s, 1024, 1024, 1024, 1088, 2048);
-	cfg->sharding.window = ONE_OF(s, 1, 1, 2, 2, 3, 4, 8);
+	cfg->sharding.window = ONE_OF(s, 1, 1, 2, 2, 3, 4, 8, 16);
 	cfg->sharding.priorities = sim_between(s, 1, RS_PRIORITIES_MAX);
 	draw_shards(s, cfg, t->owner);
 	cfg->timeouts.detect_ms = sim_between(s, 1000, 2000);

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { RANK_IOVECS = 8 };
+enum { RANK_IOVECS = 32 };
 
 static void settle(struct rank *k);
 
