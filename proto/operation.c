@@ -22,6 +22,12 @@ void operation_describe(char *buf, size_t size, const struct operation *o)
 			 rs_dtype_name(o->dtype));
 }
 
+void operation_choose_wire(struct operation *o, unsigned up, unsigned down)
+{
+	o->up = rs_wire_fits(up, o->dtype, o->op) ? up & 15 : RS_WIRE_SAME;
+	o->down = rs_wire_fits(down, o->dtype, o->op) ? down & 7 : RS_WIRE_SAME;
+}
+
 static uint32_t operation_wire_unit(const struct operation *o, unsigned wire)
 {
 	return wire == RS_WIRE_SAME ? o->size : wire == RS_WIRE_BF16 ? 2 : 1;

@@ -66,6 +66,10 @@ static inline bool operation_is_encoded(const struct operation *o)
 	return o->up || o->down;
 }
 
+/* Sets the encodings of contributions and results. Where one does not fit the operation
+ * (rs_wire_fits), the elements are sent as they are. */
+void operation_choose_wire(struct operation *o, unsigned up, unsigned down);
+
 /* Returns the most bytes of n elements in the wider one of both directions, without
  * scales. It is what a chunk's size counts. */
 uint64_t operation_chunk_size(const struct operation *o, uint64_t n);
@@ -74,6 +78,13 @@ uint64_t operation_chunk_size(const struct operation *o, uint64_t n);
  * decoded_bytes is the most that one decoded chunk may take on a reducer (Hello).
  * Encoded chunks consist of whole blocks. */
 uint32_t operation_chunk_elems(const struct operation *o, uint32_t chunk_bytes, uint32_t decoded_bytes);
+
+/* Returns the bytes in memory of every chunk but the last: chunk_bytes unless it is
+ * encoded. A ring consists of whole ones, so that no chunk wraps. */
+static inline uint64_t operation_span(const struct operation *o, uint32_t chunk_bytes, uint32_t decoded_bytes)
+{
+	return (uint64_t)operation_chunk_elems(o, chunk_bytes, decoded_bytes) * o->size;
+}
 
 /* Returns the bytes of n elements of a chunk as contributions (not of a node's float32
  * partial sums) and as results. */

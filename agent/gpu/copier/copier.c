@@ -91,18 +91,6 @@ static void *copier_main(void *arg)
 	return NULL;
 }
 
-/* Sizes the ring: what the backend can have under way, and the pieces that are being
- * copied. */
-static void copier_set_sizes(struct copier *c)
-{
-	uint64_t chunk = c->backend->chunk_bytes, piece = COPIER_PIECE;
-
-	if (piece < c->backend->ring_bytes / (PIPELINE_PLACES / 2))
-		piece = c->backend->ring_bytes / (PIPELINE_PLACES / 2);
-	c->piece = (piece + chunk - 1) / chunk * chunk;
-	c->ring = (c->backend->ring_bytes + c->piece - 1) / c->piece * c->piece + 2 * PIPELINE_DEPTH * c->piece;
-}
-
 int copier_new(struct copier **ret, struct backend *b, unsigned rank, const char *trace,
 	       void (*failed)(void *user, const struct rs_err *why), void *user, struct rs_err *e)
 {
@@ -116,7 +104,6 @@ int copier_new(struct copier **ret, struct backend *b, unsigned rank, const char
 	c->rank = rank;
 	c->failed = failed;
 	c->user = user;
-	copier_set_sizes(c);
 	pthread_mutex_init(&c->lock, NULL);
 	pthread_condattr_init(&monotonic);
 	pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);

@@ -15,6 +15,7 @@ struct copier_tensor {
 	const void *send; /* equal to recv for a broadcast */
 	void *recv;
 	uint64_t bytes;
+	uint64_t gap; /* bytes of zeros that follow it in the operation */
 	int device;
 	void *stream;
 };
@@ -30,10 +31,10 @@ int copier_new(struct copier **ret, struct backend *b, unsigned rank, const char
  * used. */
 int copier_check(struct copier *c, const struct copier_tensor *t, struct rs_err *e);
 
-/* Starts an operation on n tensors, which stand end to end in its bytes and are together
- * as large as req says. As submit of backend_vtbl; the send and recv of req are not used,
- * and `tensors` is not used after the call. May wait until other operations give their
- * memory back. */
+/* Starts an operation on n tensors, which stand end to end in its bytes and, with their
+ * gaps, are together as large as req says. As submit of backend_vtbl; the send and recv
+ * of req are not used, and `tensors` is not used after the call. May wait until other
+ * operations give their memory back. */
 int copier_submit(struct copier *c, struct backend_request *req, const struct copier_tensor *tensors, unsigned n,
 		  struct rs_err *e);
 

@@ -82,10 +82,27 @@ static unsigned op_urgency(const struct operation *of)
 	return of->priority;
 }
 
+/* Returns the bytes of a piece: whole chunks, so few that a ring has places for them. */
+static uint64_t op_piece(const struct backend *b, const struct operation *of)
+{
+	uint64_t chunk = backend_span(b, of), piece = backend_ring_bytes(b, of) / (PIPELINE_PLACES / 2);
+
+	piece = piece > COPIER_PIECE ? piece : COPIER_PIECE;
+	return (piece + chunk - 1) / chunk * chunk;
+}
+
+/* Returns the bytes of a ring for any number of elements: what the backend can have under
+ * way, and the pieces that are being copied. */
+static uint64_t op_ring(const struct backend *b, const struct operation *of, uint64_t piece)
+{
+	return (backend_ring_bytes(b, of) + piece - 1) / piece * piece + 2 * PIPELINE_DEPTH * piece;
+}
+
 int copier_op_new(struct copier *c, struct backend_request *req, const struct copier_tensor *tensors, unsigned n,
 		  struct copier_op **ret, struct rs_err *e)
 {
-	uint64_t bytes = operation_bytes(&req->of), ring = bytes < c->ring ? bytes : c->ring;
+	uint64_t piece = op_piece(c->backend, &req->of), most = op_ring(c->backend, &req->of, piece);
+	uint64_t bytes = operation_bytes(&req->of), ring = bytes < most ? bytes : most;
 	bool broadcast = req->of.op == FRAME_OP_BROADCAST, root = broadcast && req->of.root == c->rank;
 	struct copier_op *op = calloc(1, sizeof *op + n * (sizeof *tensors + sizeof *op->queues));
 	int device = -1, rc;
@@ -99,7 +116,7 @@ int copier_op_new(struct copier *c, struct backend_request *req, const struct co
 	memcpy(op->tensors, tensors, n * sizeof *tensors);
 	for (unsigned i = 0; i < n && device < 0; i++)
 		device = tensors[i].bytes > 0 ? tensors[i].device : -1; /* that of an empty one was not checked */
-	rc = copier_stage_take(c, ring, device, &op->stage, e);
+	rc = copier_stage_take(c, ring, most, device, &op->stage, e);
 	if (!rc)
 		rc = op_mark(op, e);
 	if (rc) {
@@ -107,7 +124,7 @@ int copier_op_new(struct copier *c, struct backend_request *req, const struct co
 		return rc;
 	}
 	op->urgency = op_urgency(&req->of);
-	pipeline_init(&op->pipe, bytes, c->piece, ring, !broadcast || root, !root);
+	pipeline_init(&op->pipe, bytes, piece, ring, !broadcast || root, !root);
 	op->ring = *req;
 	op->ring.send = op->ring.recv = op->stage->memory + BACKEND_RING_HEAD;
 	op->ring.ring = ring;
@@ -276,7 +293,11 @@ static int op_copy_parts(struct copier_op *op, unsigned dir, const struct pipeli
 			rc = op_copy_part(op, dir, t, place + (at - s->at), first, at, last - at, e);
 			at = last;
 		}
-		first += t->bytes;
+		first += t->bytes + t->gap;
+		last = first < end ? first : end;
+		if (last > at && dir == CUDA_OUT)
+			memset(place + (at - s->at), 0, last - at);
+		at = last > at ? last : at;
 	}
 	return rc;
 }

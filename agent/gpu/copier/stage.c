@@ -91,7 +91,8 @@ static int stage_make(struct copier *c, uint64_t bytes, int device, struct copie
 	return rc;
 }
 
-int copier_stage_take(struct copier *c, uint64_t bytes, int device, struct copier_stage **ret, struct rs_err *e)
+int copier_stage_take(struct copier *c, uint64_t bytes, uint64_t most, int device, struct copier_stage **ret,
+		      struct rs_err *e)
 {
 	uint64_t size = COPIER_STAGE_MIN;
 	struct copier_stage *s;
@@ -99,7 +100,7 @@ int copier_stage_take(struct copier *c, uint64_t bytes, int device, struct copie
 
 	while (size < bytes)
 		size *= 2;
-	size = size > c->ring && bytes <= c->ring ? c->ring : size;
+	size = size < most ? size : most;
 	pthread_mutex_lock(&c->lock);
 	while (!(s = stage_find(c, bytes))) {
 		rc = stage_make(c, size, device, &s, e);

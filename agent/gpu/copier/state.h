@@ -68,7 +68,6 @@ struct copier {
 	struct backend *backend;
 	struct cuda *cuda;
 	unsigned rank;
-	uint64_t piece, ring; /* bytes */
 	void (*failed)(void *user, const struct rs_err *why);
 	void *user;
 	pthread_t thread;
@@ -96,8 +95,9 @@ static inline void copier_wake(struct copier *c)
 
 /* stage.c */
 /* Takes a stage whose ring has at least `bytes` bytes; waits until operations end if
- * there is no room. */
-int copier_stage_take(struct copier *c, uint64_t bytes, int device, struct copier_stage **ret, struct rs_err *e);
+ * there is no room. most >= bytes: that an operation of this kind may need. */
+int copier_stage_take(struct copier *c, uint64_t bytes, uint64_t most, int device, struct copier_stage **ret,
+		      struct rs_err *e);
 void copier_stage_give(struct copier *c, struct copier_stage *stage);
 /* Frees all idle stages. */
 void copier_stages_free(struct copier *c);

@@ -109,6 +109,18 @@ int comm_check_device(struct reduction_comm *c, const struct backend_request *re
 	return rc ? rc : copier_check(c->copier, &t, e);
 }
 
+void comm_choose_wire(const struct reduction_comm *c, struct operation *of, reduction_wire wire)
+{
+	const struct backend *b = c->backend;
+
+	if (b->single_node) /* nothing is sent */
+		return;
+	if (wire != REDUCTION_WIRE_JOB)
+		operation_choose_wire(of, wire - REDUCTION_WIRE_SAME, wire - REDUCTION_WIRE_SAME);
+	else if (!operation_is_small(of))
+		operation_choose_wire(of, b->wire_up, b->wire_down);
+}
+
 struct copier_tensor comm_tensor(const struct backend_request *req)
 {
 	return (struct copier_tensor){.send = req->send,

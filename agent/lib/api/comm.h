@@ -59,6 +59,8 @@ int comm_check(struct reduction_comm *c, struct rs_err *e);
  * Errors: RS_EINVAL, RS_EUNSUPPORTED, RS_EIO, RS_ENOMEM; none of them breaks the
  * communicator. */
 int comm_check_device(struct reduction_comm *c, const struct backend_request *req, struct rs_err *e);
+/* Chooses the encodings of an operation, whose count is that of the caller. */
+void comm_choose_wire(const struct reduction_comm *c, struct operation *of, reduction_wire wire);
 /* Describes a request's memory for the copier. */
 struct copier_tensor comm_tensor(const struct backend_request *req);
 /* Submits an operation on tensors some of which are on GPUs, as comm_submit. */

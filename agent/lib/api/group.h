@@ -2,11 +2,15 @@
 /* Groups: many small tensors share operations.
  *
  * Which tensors of a group share an operation depends only on what is equal on all ranks:
- * their order, dtypes, ops and counts. Tensors larger than GROUP_SMALL_MAX are operations
- * of their own. The others of one dtype and op are placed end to end, in the caller's
- * order, in operations of at most GROUP_OP_MAX bytes. The place of such an operation in
- * the sequence is that of its first tensor. If an operation would have a single tensor,
- * that tensor is used directly, without a copy.
+ * their order, dtypes, ops, encodings and counts. Tensors larger than GROUP_SMALL_MAX are
+ * operations of their own. The others of one dtype, op and reduction_tensor.wire are
+ * placed end to end, in the caller's order, in operations of at most GROUP_OP_MAX bytes.
+ * The place of such an operation in the sequence is that of its first tensor. If an
+ * operation would have a single tensor, that tensor is used directly, without a copy.
+ *
+ * If fp8 or int8 may be chosen for such an operation, a tensor takes whole blocks of it:
+ * zeros follow the tensor, so that no block has elements of two. An operation that then
+ * is not encoded, since its tensors together are small, keeps these zeros.
  *
  * The happy path of a shared operation: a stage is free -> its tensors are copied in ->
  * the backend runs it in place -> they are copied out on the backend's thread, the stage

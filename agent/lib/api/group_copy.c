@@ -22,11 +22,11 @@ static void group_copy_done(struct backend_request *base, const struct rs_err *e
 }
 
 int group_copy_start(struct reduction_comm *c, const struct backend_request *base, struct reduction_request *last,
-		     unsigned n, struct rs_err *e)
+		     unsigned block, struct rs_err *e)
 {
+	unsigned n = base->of.tensors, i = n;
 	struct copier_tensor *tensors = calloc(n, sizeof *tensors);
 	struct group_copy *g = malloc(sizeof *g);
-	unsigned i = n;
 	int rc;
 
 	if (!g || !tensors) {
@@ -39,6 +39,7 @@ int group_copy_start(struct reduction_comm *c, const struct backend_request *bas
 	g->last = last;
 	for (struct reduction_request *req = last; req; req = req->next) {
 		tensors[--i] = comm_tensor(&req->base);
+		tensors[i].gap = (block - req->base.of.count % block) % block * req->base.of.size;
 		req->copied = true;
 	}
 	rc = comm_submit_tensors(c, &g->base, tensors, n, e);

@@ -6,10 +6,10 @@
 
 #include "agent/lib/api/comm.h"
 
-/* Starts an operation on n > 1 tensors, which are chained by next, the last one first.
- * `base` describes the operation. With `order` held. After an error nothing is
- * started. */
+/* Starts an operation on base->of.tensors > 1 tensors, which are chained by next, the
+ * last one first; each takes a multiple of `block` elements. `base` describes the
+ * operation. With `order` held. After an error nothing is started. */
 int group_copy_start(struct reduction_comm *c, const struct backend_request *base, struct reduction_request *last,
-		     unsigned n, struct rs_err *e);
+		     unsigned block, struct rs_err *e);
 
 #endif

@@ -347,6 +347,22 @@ static int open_resolve_identity(struct opening *o, struct rs_err *e)
 	return group ? open_name_group(o, e) : RS_OK;
 }
 
+/* Returns what replaces job.wire; NULL: nothing. */
+static const char *open_wire(const struct opening *o)
+{
+	return open_text(o->opt.wire && *o->opt.wire ? o->opt.wire : NULL, "REDUCTION_WIRE");
+}
+
+static int open_take_wire(const struct opening *o, struct rs_config *cfg, struct rs_err *e)
+{
+	bool option = o->opt.wire && *o->opt.wire;
+	int rc = open_wire(o) ? rs_config_take_wire(cfg, open_wire(o), option ? "wire" : "REDUCTION_WIRE", e) : RS_OK;
+
+	if (rc && option)
+		rc = e->code = RS_EINVAL;
+	return rc;
+}
+
 static int open_load_config(const struct opening *o, struct rs_config *ret, struct rs_cluster *ret_cluster,
 			    struct rs_err *e)
 {
@@ -358,6 +374,8 @@ static int open_load_config(const struct opening *o, struct rs_config *ret, stru
 		return rc;
 	ret->paranoid = paranoid && strcmp(paranoid, "1") == 0;
 	rc = rs_config_take_log_level(ret, e);
+	if (!rc)
+		rc = open_take_wire(o, ret, e);
 	if (rc)
 		rs_config_close(ret);
 	return rc;
@@ -464,6 +482,10 @@ static int open_client(struct reduction_comm *c, const struct opening *o, struct
 			nanosleep(&(struct timespec){.tv_sec = LINGER_S}, NULL);
 		node_agent_stop(c->node, 0);
 		c->node = NULL;
+	}
+	if (!rc && open_wire(o)) {
+		c->backend->wire_up = o->cfg->job.wire_up;
+		c->backend->wire_down = o->cfg->job.wire_down;
 	}
 	if (rc == RS_ETIMEOUT && o->mode == REDUCTION_MODE_NODE && o->to.local_rank != 0)
 		return rs_wrap(e,

@@ -18,6 +18,8 @@ _Static_assert((int)REDUCTION_EINVAL == (int)RS_EINVAL && (int)REDUCTION_EINTERN
 	       "the codes are the same");
 _Static_assert((int)REDUCTION_BFLOAT16 == (int)RS_BFLOAT16 && (int)REDUCTION_FLOAT32 == (int)RS_FLOAT32,
 	       "the dtypes are the same");
+_Static_assert((int)REDUCTION_WIRE_SAME == RS_WIRE_SAME + 1 && (int)REDUCTION_WIRE_INT8 == RS_WIRE_INT8 + 1,
+	       "the encodings are the same, behind that of the job");
 _Static_assert((int)REDUCTION_SUM == (int)RS_SUM && (int)REDUCTION_AVG == (int)RS_AVG, "the operations are the same");
 
 enum {
@@ -31,6 +33,7 @@ enum {
 enum {
 	TENSOR_SIZE_0_1 = offsetof(reduction_tensor, priority) + sizeof(int),
 	TENSOR_SIZE_DEVICE = offsetof(reduction_tensor, stream) + sizeof(void *), /* with device and stream */
+	TENSOR_SIZE_WIRE = offsetof(reduction_tensor, wire) + sizeof(reduction_wire),
 	STATS_SIZE_0_1 = offsetof(reduction_stats, ops_done) + sizeof(uint64_t),
 };
 
@@ -77,6 +80,7 @@ static int api_request_start(struct reduction_request *req, struct reduction_com
 
 	request_init(req, c);
 	req->base.done = api_request_done;
+	comm_choose_wire(c, &req->base.of, req->base.wire);
 	pthread_mutex_lock(&c->order);
 	rc = comm_submit(c, &req->base, e);
 	pthread_mutex_unlock(&c->order);
@@ -134,6 +138,9 @@ int reduction_test(reduction_request *req, int *done, reduction_error *err)
 	return *done ? api_request_end(req, err) : api_success(err);
 }
 
+/* The largest numbers that struct operation has room for. */
+enum { API_DTYPE_MAX = 15, API_OP_MAX = 31 };
+
 /* Describes an operation. A number that is too large becomes the largest one: no dtype or
  * op, the highest priority. */
 static struct operation api_operation(size_t count, unsigned dtype, unsigned op, int priority, const char *name)
@@ -141,8 +148,8 @@ static struct operation api_operation(size_t count, unsigned dtype, unsigned op,
 	return (struct operation){
 	    .count = count,
 	    .name_hash = frame_name_hash(name),
-	    .dtype = dtype < UINT8_MAX ? (uint8_t)dtype : UINT8_MAX,
-	    .op = op < UINT8_MAX ? (uint8_t)op : UINT8_MAX,
+	    .dtype = dtype < API_DTYPE_MAX ? dtype & API_DTYPE_MAX : API_DTYPE_MAX,
+	    .op = op < API_OP_MAX ? op & API_OP_MAX : API_OP_MAX,
 	    .size = (uint8_t)rs_dtype_size(dtype),
 	    .priority = (uint8_t)(priority < 0                ? OPERATION_AUTO
 				  : priority < OPERATION_AUTO ? priority
@@ -249,13 +256,18 @@ static int api_run(struct reduction_comm *c, const struct backend_request *r, in
 static int api_request(struct backend_request *ret, const reduction_tensor *t, struct rs_err *e)
 {
 	bool knows = t->struct_size >= TENSOR_SIZE_DEVICE;
+	int wire = t->struct_size >= TENSOR_SIZE_WIRE ? (int)t->wire : REDUCTION_WIRE_JOB;
 
+	if (wire < REDUCTION_WIRE_JOB || wire > REDUCTION_WIRE_INT8)
+		return rs_fail(e, RS_EINVAL, "wire is %d, %d to %d were expected", wire, REDUCTION_WIRE_JOB,
+			       REDUCTION_WIRE_INT8);
 	if (knows && t->device < REDUCTION_HOST)
 		return rs_fail(e, RS_EINVAL, "device is %d, the number of a GPU or REDUCTION_HOST was expected",
 			       t->device);
 	*ret = (struct backend_request){.send = t->send,
 					.recv = t->recv,
 					.of = api_operation(t->count, t->dtype, t->op, t->priority, t->name),
+					.wire = (reduction_wire)wire,
 					.name = t->name,
 					.device = knows ? (unsigned)(t->device + 1) : 0,
 					.stream = knows ? t->stream : NULL,

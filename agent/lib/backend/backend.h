@@ -37,6 +37,7 @@ struct backend_request {
 	const void *send; /* equal to recv for a broadcast */
 	void *recv;
 	struct operation of; /* equal on all ranks, or the operation fails; the backend sets its seq */
+	reduction_wire wire; /* of api/, which chooses of.up and of.down by it */
 	const char *name;    /* name in messages, or NULL; valid only during the call of submit */
 	/* For copier/. 0: host memory; else 1 + the device whose memory send and recv
 	 * are, and the stream of the caller on which they are used. submit takes host
@@ -45,9 +46,9 @@ struct backend_request {
 	void *stream;
 	/* Bytes of the ring at send and recv, which are the same place; 0: it is not a
 	 * ring. The ring is memory of alloc, BACKEND_RING_HEAD bytes behind its start. It
-	 * has all bytes of the operation, or at least backend.ring_bytes in whole chunks;
-	 * byte i is at i % ring. Nothing of it is written yet: `filled` says how much
-	 * is. */
+	 * has all bytes of the operation, or at least backend_ring_bytes() in whole
+	 * chunks of backend_span(); byte i is at i % ring. Nothing of it is written yet:
+	 * `filled` says how much is. */
 	uint64_t ring;
 	/* With a ring: the first `bytes` bytes of the result are in it, or, of a root,
 	 * their places are free. Called with growing numbers before done(), which covers
@@ -99,11 +100,25 @@ struct backend_vtbl {
  * after open. */
 struct backend {
 	const struct backend_vtbl *v;
-	unsigned priorities; /* number of priorities */
-	uint32_t chunk_bytes;
-	uint64_t ring_limit; /* most bytes that all rings should take together */
-	uint64_t ring_bytes; /* least bytes of a ring that is smaller than its operation */
+	unsigned priorities;                 /* number of priorities */
+	uint32_t chunk_bytes, decoded_bytes; /* as in struct exchange_params */
+	uint8_t wire_up, wire_down;          /* enum rs_wire: of large operations for which the caller chooses none */
+	uint64_t ring_limit;                 /* most bytes that all rings should take together */
+	uint64_t ring_bytes; /* least bytes of a ring that is smaller than its operation, if that is not encoded */
 	bool single_node;    /* all ranks are on this node, whose sum is the result: the reducers sum nothing */
 };
+
+/* Returns the bytes of an operation's chunk in a ring. */
+static inline uint64_t backend_span(const struct backend *b, const struct operation *of)
+{
+	return operation_span(of, b->chunk_bytes, b->decoded_bytes);
+}
+
+/* Returns the least bytes of a ring that is smaller than its operation: room for as many
+ * chunks, whatever their encoding. */
+static inline uint64_t backend_ring_bytes(const struct backend *b, const struct operation *of)
+{
+	return (b->ring_bytes + b->chunk_bytes - 1) / b->chunk_bytes * backend_span(b, of);
+}
 
 #endif

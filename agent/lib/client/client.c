@@ -23,11 +23,10 @@ static struct client *client_from(struct backend *b)
 	return (struct client *)b;
 }
 
-/* Returns the bytes of the ring for an operation: whole chunks if it is smaller than the
- * operation. */
-static size_t client_ring_bytes(const struct client *c, size_t bytes)
+/* Returns the bytes of the ring for an operation. */
+static size_t client_ring_bytes(const struct client *c, const struct operation *of)
 {
-	size_t ring = (c->ring_bytes + c->chunk_bytes - 1) / c->chunk_bytes * c->chunk_bytes;
+	size_t bytes = operation_bytes(of), ring = backend_ring_bytes(&c->base, of);
 
 	return bytes < ring ? bytes : ring;
 }
@@ -64,7 +63,7 @@ static int client_plan_memory(struct client *c, const struct backend_request *re
 		return RS_OK;
 	}
 	if (client_in_pieces(op->bytes))
-		op->ring = client_ring_bytes(c, op->bytes);
+		op->ring = client_ring_bytes(c, &req->of);
 
 	rc = client_stage_take(c, head + op->ring, &op->stage, e);
 	if (rc)
@@ -288,8 +287,10 @@ int client_open(struct backend **ret, const struct backend_options *opt, struct 
 	c->base.single_node = grants.single_node;
 	c->reply_fd = -1;
 	c->base.chunk_bytes = grants.chunk_bytes;
-	c->base.ring_bytes = c->ring_bytes = grants.ring_bytes;
-	c->chunk_bytes = grants.chunk_bytes;
+	c->base.decoded_bytes = grants.decoded_bytes;
+	c->base.ring_bytes = grants.ring_bytes;
+	c->base.wire_up = grants.wire_up;
+	c->base.wire_down = grants.wire_down;
 	c->ops_n = grants.ops < opt->cfg->job.max_ops ? grants.ops : opt->cfg->job.max_ops;
 	c->stage_limit = grants.shm_bytes < CLIENT_STAGE_LIMIT ? grants.shm_bytes : CLIENT_STAGE_LIMIT;
 	c->base.ring_limit = c->stage_limit;

@@ -86,8 +86,7 @@ struct client {
 	struct client_op *ops;
 	unsigned ops_n;
 	uint64_t oldest, next_seq, ops_done;
-	unsigned ring_ops;              /* operations with a counter that grows */
-	size_t ring_bytes, chunk_bytes; /* as WELCOME says */
+	unsigned ring_ops; /* operations with a counter that grows */
 
 	pthread_mutex_t ask_lock; /* held by the thread that waits for a reply of the agent; taken before lock */
 	bool replied;

@@ -168,7 +168,7 @@ static void direct_on_landed(struct exchange_op *op, uint64_t first, uint32_t n)
 /* Lets the operation pass through the request's ring. */
 static int direct_use_ring(struct direct_op *o, struct rs_err *e)
 {
-	uint64_t ring = o->req->ring, chunk = o->direct->cfg->sharding.chunk_bytes;
+	uint64_t ring = o->req->ring, chunk = backend_span(&o->direct->base, &o->req->of);
 
 	o->window = (ring + chunk - 1) / chunk + 1;
 	o->early = calloc(o->window / 64 + 1, sizeof *o->early);
@@ -365,7 +365,10 @@ int direct_open(struct backend **ret, const struct backend_options *opt, struct 
 		return rs_oom(e, 0, "a communicator");
 	d->base.v = &direct_vtbl;
 	d->base.priorities = opt->cfg->sharding.priorities;
-	d->base.chunk_bytes = opt->cfg->sharding.chunk_bytes;
+	d->base.chunk_bytes = params.chunk_bytes;
+	d->base.decoded_bytes = params.decoded_bytes;
+	d->base.wire_up = params.wire_up;
+	d->base.wire_down = params.wire_down;
 	d->base.ring_limit = DIRECT_RING_LIMIT;
 	d->base.ring_bytes = exchange_ring_bytes(&params);
 	d->cfg = opt->cfg;

@@ -129,12 +129,15 @@ typedef struct reduction_options {
 	const char *group;      /* for a communicator of some of a job's ranks: 16 lower-case hexadecimal digits, equal
 				   on the group's ranks and different from those of other groups. The name becomes
 				   JOB@DIGITS; rank and world_size are those in the group. NULL: none */
+	const char *wire;       /* instead of job.wire of the file, equal on all ranks: same, bf16, fp8 or int8, or as
+				   "up=fp8,down=bf16,rounding=stochastic"; REDUCTION_WIRE. The rounding is that of the
+				   agent if there is one */
 } reduction_options;
 
 #define REDUCTION_OPTIONS_INIT                                                                                         \
 	{                                                                                                              \
 		sizeof(reduction_options), NULL, NULL, NULL, REDUCTION_MODE_DEFAULT, NULL, -1, -1, -1, -1, -1, -1,     \
-		    NULL                                                                                               \
+		    NULL, NULL                                                                                         \
 	}
 
 /* Returns the version of the running library, for example "0.1.0", which may differ from
@@ -220,6 +223,17 @@ REDUCTION_API int reduction_barrier(reduction_comm *comm, reduction_error *err);
 /* The memory is the process's own. */
 #define REDUCTION_HOST (-1)
 
+/* How elements are written on the network. Only sums and averages of floating types are
+ * encoded, and only if that takes fewer bytes: all other tensors are sent as they are. */
+typedef enum reduction_wire {
+	REDUCTION_WIRE_JOB = 0, /* job.wire of the file (of the agent's file with an agent) or reduction_options.wire,
+				   for operations of more than 64 KiB; smaller ones are sent as they are */
+	REDUCTION_WIRE_SAME = 1,
+	REDUCTION_WIRE_BF16 = 2, /* float32 as bfloat16 */
+	REDUCTION_WIRE_FP8 = 3,  /* float32, float16 and bfloat16 in 8 bits: blocks of 128 with a scale, E4M3 */
+	REDUCTION_WIRE_INT8 = 4  /* the same with integers from -127 to 127 */
+} reduction_wire;
+
 /* One tensor, with all settings of an operation on it. Initialize it with
  * REDUCTION_TENSOR_INIT. */
 typedef struct reduction_tensor {
@@ -246,12 +260,15 @@ typedef struct reduction_tensor {
 	 * call is made; the call itself does not. When the request is done, the result is
 	 * in the GPU's memory. */
 	void *stream;
+	/* The encoding of contributions and results. Must be equal on all ranks. Not used
+	 * by a broadcast. */
+	reduction_wire wire;
 } reduction_tensor;
 
 #define REDUCTION_TENSOR_INIT                                                                                          \
 	{                                                                                                              \
 		sizeof(reduction_tensor), NULL, NULL, 0, REDUCTION_FLOAT32, REDUCTION_SUM, NULL,                       \
-		    REDUCTION_PRIORITY_AUTO, REDUCTION_HOST, NULL                                                      \
+		    REDUCTION_PRIORITY_AUTO, REDUCTION_HOST, NULL, REDUCTION_WIRE_JOB                                  \
 	}
 
 /* The four operations above with all settings of a tensor: name and priority too.

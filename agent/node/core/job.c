@@ -69,6 +69,7 @@ static int local_job_new(struct local_job **ret, struct local_hub *h, const stru
 	j->hub = h;
 	j->cfg = h->cfg;
 	j->ring_bytes = exchange_ring_bytes(&params);
+	j->decoded_bytes = params.decoded_bytes;
 	memcpy(j->name, hello->job, sizeof j->name);
 	memcpy(j->run, hello->run, sizeof j->run);
 	j->generation = hello->generation;
@@ -357,6 +358,9 @@ void local_job_hello(struct local_client *c, const struct local_hello *hello, ui
 	m.welcome.ops = h->ops;
 	m.welcome.priorities = j->cfg->sharding.priorities;
 	m.welcome.chunk_bytes = j->cfg->sharding.chunk_bytes;
+	m.welcome.decoded_bytes = j->decoded_bytes;
+	m.welcome.wire_up = j->cfg->job.wire_up;
+	m.welcome.wire_down = j->cfg->job.wire_down;
 	m.welcome.ring_bytes = j->ring_bytes;
 	m.welcome.single_node = local_job_is_single(j, hello);
 	m.welcome.shm_bytes = h->cfg->agent.shm_bytes / j->members_n;

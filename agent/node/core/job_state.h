@@ -29,6 +29,7 @@ struct local_job {
 	LIST_ENTRY(local_job) link;  /* in hub->jobs */
 	const struct rs_config *cfg; /* that of the hub when the job was made; constant */
 	uint64_t ring_bytes;         /* of a ring that does not slow an operation down; constant */
+	uint32_t decoded_bytes;      /* as in struct exchange_params; constant */
 	char name[RS_NAME_MAX];
 	char run[RS_RUN_MAX]; /* of all its ranks; "": unknown */
 	uint32_t generation;
@@ -61,6 +62,12 @@ struct local_job {
 	struct local_op *idle; /* memory of ended operations, for the next ones */
 	struct local_stages stages;
 };
+
+/* Returns the bytes of an operation's chunk in a ring. */
+static inline uint64_t local_job_span(const struct local_job *j, const struct operation *of)
+{
+	return operation_span(of, j->cfg->sharding.chunk_bytes, j->decoded_bytes);
+}
 
 /* Returns the local rank of a rank; members_n: it is on another node. */
 static inline unsigned local_job_find_rank(const struct local_job *j, uint32_t rank)

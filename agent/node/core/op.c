@@ -180,8 +180,8 @@ static bool local_op_is_summed(const struct local_op *op)
  * Sums of bfloat16 have the range of float32. A float16 sum for an average may be out of
  * range although the average is not, and a product of two values is often out of range:
  * those stay float32. So does the sum for an average of ranks that are all on this node,
- * since it would be rounded before and after the division. Maxima and minima are
- * exact. */
+ * since it would be rounded before and after the division. A sum that is encoded is
+ * rounded by that, once. Maxima and minima are exact. */
 static bool local_op_rounds(const struct local_op *op)
 {
 	unsigned x = op->spec.of.op;
@@ -190,7 +190,7 @@ static bool local_op_rounds(const struct local_op *op)
 		return false;
 	if (x == RS_MAX || x == RS_MIN)
 		return true;
-	if (op->job->cfg->job.exact_partials)
+	if (op->job->cfg->job.exact_partials || op->spec.of.up)
 		return false;
 	return x == RS_SUM || (x == RS_AVG && op->spec.of.dtype == RS_BFLOAT16 && !op->job->one_node);
 }
@@ -202,7 +202,7 @@ static uint64_t local_op_stage_ring(const struct local_op *op)
 	uint64_t elems = op->ring / op->spec.of.size;
 
 	if (op->job->single_worker || local_op_rounds(op)) /* a chunk is done before the next one starts */
-		elems = op->job->cfg->sharding.chunk_bytes / op->spec.of.size;
+		elems = local_job_span(op->job, &op->spec.of) / op->spec.of.size;
 	return elems < op->spec.of.count ? elems * sizeof(float) : 0;
 }
 

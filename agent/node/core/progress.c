@@ -21,17 +21,18 @@ static uint64_t local_op_round_up(uint64_t n, uint64_t unit)
 
 int local_ring_check(const struct local_job *j, const struct local_submit *s, struct rs_err *e)
 {
-	uint64_t chunk = j->cfg->sharding.chunk_bytes;
+	uint64_t unit = j->cfg->sharding.chunk_bytes, chunk = local_job_span(j, &s->of);
+	uint64_t least = (j->ring_bytes + unit - 1) / unit * chunk;
 
 	if ((s->of.count - s->missing) * s->of.size > s->ring)
 		return rs_fail(e, RS_EPROTO, "SUBMIT with %" PRIu64 " elements in a ring of %" PRIu64 " bytes",
 			       s->of.count - s->missing, s->ring);
-	if (s->ring >= operation_bytes(&s->of) || (s->ring >= j->ring_bytes && s->ring % chunk == 0))
+	if (s->ring >= operation_bytes(&s->of) || (s->ring >= least && s->ring % chunk == 0))
 		return RS_OK;
 	return rs_fail(e, RS_EPROTO,
 		       "SUBMIT with a ring of %" PRIu64 " bytes, expected at least %" PRIu64
 		       ", in whole chunks of %" PRIu64,
-		       s->ring, j->ring_bytes, chunk);
+		       s->ring, least, chunk);
 }
 
 static uint64_t local_op_filled_by_all(const struct local_op *op)
@@ -186,7 +187,7 @@ int local_op_input_late(const struct local_op *op, struct rs_err *e)
 /* Returns the number of chunks of piece i; 0 after the last piece. */
 static uint32_t local_op_piece_chunks(const struct local_op *op, uint64_t i)
 {
-	uint32_t chunk = op->job->cfg->sharding.chunk_bytes / op->spec.of.size;
+	uint32_t chunk = (uint32_t)(local_job_span(op->job, &op->spec.of) / op->spec.of.size);
 	uint64_t first = i * op->piece, n;
 
 	if (first >= op->spec.of.count)
@@ -198,7 +199,7 @@ static uint32_t local_op_piece_chunks(const struct local_op *op, uint64_t i)
 void local_op_pieces(struct local_op *op)
 {
 	unsigned size = op->spec.of.size;
-	uint64_t chunk = op->job->cfg->sharding.chunk_bytes;
+	uint64_t chunk = local_job_span(op->job, &op->spec.of);
 
 	/* so that a ring has at most half as many pieces as are counted at a time, and at
 	 * least four */

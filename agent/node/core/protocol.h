@@ -33,8 +33,8 @@
  * one's connect_ms. A newer generation ends the older one.
  *
  * The k-th SUBMIT of every local rank is the same operation: dtype, op, count, root,
- * priority and name must be equal, otherwise the job ends with a sentence that names
- * both. A client has at most WELCOME.ops operations without DONE.
+ * priority, encodings and name must be equal, otherwise the job ends with a sentence that
+ * names both. A client has at most WELCOME.ops operations without DONE.
  *
  * After an ABORT the agent no longer touches the client's memory and ignores further
  * SUBMITs. A client's ABORT ends the job on all ranks with the client's sentence, code
@@ -65,7 +65,7 @@
 #include <sys/un.h>
 
 enum {
-	LOCAL_VERSION = 6,
+	LOCAL_VERSION = 7,
 	LOCAL_CLIENTS_MAX = 1024,   /* connections of one agent, and local ranks of one job */
 	LOCAL_BUFFERS_MAX = 4096,   /* buffers of one client; ids are below this */
 	LOCAL_TEXT = 508,           /* bytes of a sentence, as in struct rs_err */
@@ -123,10 +123,14 @@ struct local_welcome {
 	struct local_head head;
 	uint32_t ops;        /* operations a client may have in flight */
 	uint32_t priorities; /* of operations, at least 1 */
-	uint64_t ring_bytes; /* least size of a ring; such a ring does not slow an operation down */
-	uint32_t chunk_bytes;
-	uint32_t single_node; /* 1: the sum of the local ranks is the result, and the reducers sum nothing */
-	uint64_t shm_bytes;   /* its share of agent.shm_bytes: more only if it must */
+	/* Least size of a ring, of an operation that is not encoded; such a ring does not
+	 * slow an operation down. One that is encoded needs room for as many chunks. */
+	uint64_t ring_bytes;
+	uint32_t chunk_bytes, decoded_bytes;
+	uint64_t shm_bytes;         /* its share of agent.shm_bytes: more only if it must */
+	uint32_t single_node;       /* 1: the sum of the local ranks is the result, and the reducers sum nothing */
+	uint8_t wire_up, wire_down; /* enum rs_wire: encodings of large operations, job.wire of the agent's file */
+	uint8_t reserved[2];
 };
 
 struct local_failure {
@@ -157,8 +161,9 @@ struct local_free {
 	uint32_t reserved;
 };
 
-/* With count 0 buffers and offsets are ignored. A ring has all bytes of the result, or at
- * least WELCOME.ring_bytes and whole chunks of WELCOME.chunk_bytes. send and recv are the
+/* With count 0 buffers and offsets are ignored. A ring has all bytes of the result, or
+ * whole chunks (operation_span()), as many as WELCOME.ring_bytes has chunks of
+ * WELCOME.chunk_bytes. send and recv are the
  * same bytes or do not overlap; for a broadcast they are the same. */
 struct local_submit {
 	struct local_head head;

@@ -27,6 +27,10 @@ static int local_submit_check(const struct local_job *j, const struct local_memb
 		return rs_fail(e, RS_EPROTO, "SUBMIT with unknown op %u", s->of.op);
 	if (s->of.op == FRAME_OP_BROADCAST ? s->of.root >= m->hello.world_size : s->of.root != 0)
 		return rs_fail(e, RS_EPROTO, "SUBMIT with root %u in a world of %u", s->of.root, m->hello.world_size);
+	if (!rs_wire_fits(s->of.up, s->of.dtype, s->of.op) || !rs_wire_fits(s->of.down, s->of.dtype, s->of.op) ||
+	    (j->single_worker && operation_is_encoded(&s->of)))
+		return rs_fail(e, RS_EPROTO, "SUBMIT of dtype %u and op %u with encodings %u and %u", s->of.dtype,
+			       s->of.op, s->of.up, s->of.down);
 	if (s->missing > s->of.count)
 		return rs_fail(e, RS_EPROTO, "SUBMIT of %" PRIu64 " elements of which %" PRIu64 " are missing",
 			       s->of.count, s->missing);

@@ -211,6 +211,29 @@ static void struct_sizes(struct rank *r)
 	close_comm(r);
 }
 
+/* `wire` is read only if the caller's header has it. */
+static void wires(struct rank *r)
+{
+	float memory[8];
+	reduction_tensor tensors[2];
+
+	open_comm(r);
+	for (int wire = REDUCTION_WIRE_JOB; wire <= REDUCTION_WIRE_INT8; wire++) {
+		make_tensors(r, tensors, memory, 2, 4);
+		tensors[0].wire = (reduction_wire)wire;
+		tensors[0].op = REDUCTION_MAX; /* is not encoded */
+		EXPECT_RC(reduction_all_reduce_tensor(r->comm, tensors, &r->err), 0);
+	}
+	make_tensors(r, tensors, memory, 2, 4);
+	tensors[0].wire = (reduction_wire)5;
+	EXPECT_RC(reduction_all_reduce_tensor(r->comm, tensors, &r->err), REDUCTION_EINVAL);
+	EXPECT(strcmp(r->err.message, "wire is 5, 0 to 4 were expected") == 0);
+	tensors[0].struct_size = offsetof(reduction_tensor, wire);
+	EXPECT_RC(reduction_all_reduce_tensor(r->comm, tensors, &r->err), 0);
+	EXPECT_RC(reduction_broadcast_tensor(r->comm, &tensors[1], 0, &r->err), 0);
+	close_comm(r);
+}
+
 static void group_arguments(struct rank *r)
 {
 	float memory[8];
@@ -276,6 +299,7 @@ static const struct scenario scenarios[] = {
     {"arguments", 2, arguments, -1, 0},
     {"null_arguments", 1, null_arguments, -1, ALSO_AGENT | ALSO_NODE},
     {"struct_sizes", 1, struct_sizes, -1, ALSO_AGENT},
+    {"wires", 1, wires, -1, ALSO_AGENT},
     {"group_arguments", 1, group_arguments, -1, 0},
 };
 

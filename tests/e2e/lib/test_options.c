@@ -20,7 +20,7 @@
 static const struct {
 	const char *name;
 	const char *env[6];
-	const char *job, *agent_socket;
+	const char *job, *agent_socket, *wire;
 	int mode, rank, world_size, local_rank, local_world_size;
 	long long generation;
 	int code; /* 0: any error */
@@ -94,6 +94,24 @@ static const struct {
     {"a node without a place", .mode = REDUCTION_MODE_NODE + 1, .rank = 1, .world_size = 3, .code = REDUCTION_ECONFIG,
      .says = "set LOCAL_RANK"},
 
+    /* encodings */
+    {"an encoding", {"REDUCTION_WIRE=up=fp8,down=bf16"}, ACCEPTED},
+    {"no encoding",
+     {"REDUCTION_WIRE=fp4"},
+     .code = REDUCTION_ECONFIG,
+     .says = "REDUCTION_WIRE: found \"fp4\", expected same, bf16, fp8 or int8, or as up=fp8,down=bf16,"},
+    {"an encoding option goes before the environment", {"REDUCTION_WIRE=fp4"}, .wire = "int8", ACCEPTED},
+    {"an empty encoding option does not",
+     {"REDUCTION_WIRE=fp4"},
+     .wire = "",
+     .code = REDUCTION_ECONFIG,
+     .says = "REDUCTION_WIRE: found \"fp4\""},
+    {"no encoding in an option",
+     {"REDUCTION_WIRE=fp8"},
+     .wire = "up",
+     .code = REDUCTION_EINVAL,
+     .says = "wire: found \"up\""},
+
     /* modes */
     {"direct by environment", {NODE_OF_TWO, "REDUCTION_MODE=direct"}, ACCEPTED},
     {"node by environment",
@@ -163,6 +181,7 @@ static const char *const cleared[] = {
     "REDUCTION_JOB",
     "REDUCTION_AGENT",
     "REDUCTION_MODE",
+    "REDUCTION_WIRE",
     "REDUCTION_RANK",
     "REDUCTION_WORLD_SIZE",
     "REDUCTION_GENERATION",
@@ -199,6 +218,7 @@ static bool run(size_t i)
 	opt.job = rows[i].job;
 	opt.mode = (reduction_mode)(rows[i].mode - 1);
 	opt.agent_socket = rows[i].agent_socket;
+	opt.wire = rows[i].wire;
 	opt.rank = rows[i].rank - 1;
 	opt.world_size = rows[i].world_size - 1;
 	opt.local_rank = rows[i].local_rank - 1;

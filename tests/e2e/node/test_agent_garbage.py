@@ -108,7 +108,7 @@ class Garbage(unittest.TestCase):
             (hello[:-4], "HELLO of 492 bytes"),
             (hello + bytes(4000), "HELLO of 4496 bytes"),
             (local.message(local.HELLO, hello[8:], size=999), "HELLO of 496 bytes that says 999"),
-            (local.message(local.HELLO, hello[8:], version=7), "version 7 of the local protocol, expected version 6"),
+            (local.message(local.HELLO, hello[8:], version=8), "version 8 of the local protocol, expected version 7"),
             (local.message(77), "unknown type 77"),
             (local.message(0), "unknown type 0"),
             (local.message(local.WELCOME, bytes(8)), "only the other side"),
@@ -181,7 +181,7 @@ class Garbage(unittest.TestCase):
         b = lambda offset=0: lambda n: (n, offset)
         cases = [
             (lambda n: local.submit(seq=1), "operation 1, expected 0"),
-            (lambda n: local.submit(dtype=99), "unknown dtype 99"),
+            (lambda n: local.submit(dtype=13), "unknown dtype 13"),
             (lambda n: local.submit(op=9), "unknown op 9"),
             (lambda n: local.submit(op=16, root=1), "root 1 in a world of 1"),
             (lambda n: local.submit(root=1), "root 1"),

@@ -340,6 +340,97 @@ static void expect_failed(const struct world *w, unsigned from, int code, const 
 	}
 }
 
+/* Encodings of the job, whether tensors take whole blocks, and whether the operation of
+ * all is encoded. */
+static const struct {
+	unsigned up, down, dtype;
+	unsigned tensors;
+	bool single_node, padded, encoded;
+} blocks[] = {
+    {RS_WIRE_SAME, RS_WIRE_SAME, RS_FLOAT32, 200, false, false, false},
+    {RS_WIRE_BF16, RS_WIRE_BF16, RS_FLOAT32, 200, false, false, true},
+    {RS_WIRE_FP8, RS_WIRE_FP8, RS_FLOAT32, 200, false, true, true},
+    {RS_WIRE_SAME, RS_WIRE_INT8, RS_FLOAT32, 200, false, true, true},
+    {RS_WIRE_FP8, RS_WIRE_FP8, RS_FLOAT32, 20, false, true, false}, /* at most 64 KiB */
+    {RS_WIRE_FP8, RS_WIRE_FP8, RS_INT8, 200, false, false, false},
+    {RS_WIRE_FP8, RS_WIRE_FP8, RS_FLOAT32, 200, true, false, false}, /* nothing is sent */
+};
+
+START_TEST(tensors_of_a_group_take_whole_blocks)
+{
+	struct world *w = world_new();
+	struct fake *f = &w->fake;
+	unsigned place = blocks[_i].padded ? 384 : 300;
+	const float *all;
+
+	f->base.wire_up = (uint8_t)blocks[_i].up;
+	f->base.wire_down = (uint8_t)blocks[_i].down;
+	f->base.single_node = blocks[_i].single_node;
+	for (unsigned t = 0; t < blocks[_i].tensors; t++)
+		add(w, blocks[_i].dtype, RS_SUM, 300, NULL);
+	start(w);
+	ck_assert_uint_eq(f->n, 1);
+	ck_assert_uint_eq(f->ops[0]->of.count, blocks[_i].tensors * place);
+	ck_assert_uint_eq(f->ops[0]->of.up, blocks[_i].encoded ? blocks[_i].up : RS_WIRE_SAME);
+	ck_assert_uint_eq(f->ops[0]->of.down, blocks[_i].encoded ? blocks[_i].down : RS_WIRE_SAME);
+	all = f->ops[0]->send;
+	for (unsigned t = 0; t < blocks[_i].tensors && blocks[_i].dtype == RS_FLOAT32; t++) {
+		if (all[t * place] != (float)(1000 * t))
+			ck_abort_msg("tensor %u begins with %g", t, (double)all[t * place]);
+		for (unsigned i = 300; i < place; i++)
+			if (all[t * place + i] != 0)
+				ck_abort_msg("element %u of tensor %u is not 0", i, t);
+	}
+	fake_end(f, 0);
+	expect_doubled(w);
+	world_free(w);
+}
+END_TEST
+
+/* Two choices of an encoding are two operations; one that does not fit has no effect. */
+START_TEST(encodings_that_callers_choose)
+{
+	static const uint8_t ups[] = {RS_WIRE_INT8, RS_WIRE_BF16, RS_WIRE_SAME, RS_WIRE_SAME};
+	struct world *w = world_new();
+	struct fake *f = &w->fake;
+
+	f->base.wire_up = f->base.wire_down = RS_WIRE_FP8;
+	for (unsigned t = 0; t < 8; t++) {
+		add(w, t < 6 ? RS_FLOAT32 : RS_INT8, RS_SUM, 1, NULL);
+		w->reqs[t]->base.wire = t % 2 ? REDUCTION_WIRE_BF16 : REDUCTION_WIRE_INT8;
+	}
+	w->reqs[4]->base.wire = w->reqs[5]->base.wire = REDUCTION_WIRE_SAME;
+	w->reqs[7]->base.wire = REDUCTION_WIRE_INT8;
+	start(w);
+	ck_assert_uint_eq(f->n, 4);
+	for (unsigned i = 0; i < 4; i++) {
+		ck_assert_uint_eq(f->ops[i]->of.up, ups[i]);
+		ck_assert_uint_eq(f->ops[i]->of.down, ups[i]);
+	}
+	while (f->done < f->n)
+		fake_end(f, 0);
+	expect_doubled(w);
+	world_free(w);
+}
+END_TEST
+
+START_TEST(zeros_fill_an_operation)
+{
+	struct world *w = world_new();
+	struct fake *f = &w->fake;
+
+	f->base.wire_up = f->base.wire_down = RS_WIRE_INT8;
+	for (unsigned t = 0; t < TENSORS_MAX; t++)
+		add(w, RS_FLOAT32, RS_SUM, t < 32 ? 8192 - 127 : 1, NULL);
+	f->at_once = true;
+	start(w);
+	ck_assert_uint_eq(f->n, 2);
+	ck_assert_str_eq(f->names[0], "group of 32 tensors");
+	expect_doubled(w);
+	world_free(w);
+}
+END_TEST
+
 START_TEST(no_memory)
 {
 	struct world *w = world_new();
@@ -408,6 +499,9 @@ int main(void)
 	tcase_add_test(tc, the_hash_covers_counts_names_and_order);
 	tcase_add_test(tc, stages_are_bounded);
 	tcase_add_test(tc, fewer_stages_suffice);
+	tcase_add_loop_test(tc, tensors_of_a_group_take_whole_blocks, 0, sizeof blocks / sizeof blocks[0]);
+	tcase_add_test(tc, encodings_that_callers_choose);
+	tcase_add_test(tc, zeros_fill_an_operation);
 	tcase_add_test(tc, no_memory);
 	tcase_add_test(tc, an_operation_fails);
 	tcase_add_test(tc, the_backend_refuses_the_second);

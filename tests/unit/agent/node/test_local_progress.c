@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Operations whose data is filled and landed while they run: rings, FILLED and LANDED. */
 #include "agent/node/core/stage.h"
+#include "common/dtype.h"
 #include "proto/frame.h"
 #include "tests/unit/fake_agent.h"
 
@@ -173,20 +174,21 @@ static void fill_ones(unsigned r, unsigned n)
 }
 
 /* Partial sums of float16 need twice the ring, and the memory of one chunk if they are
- * rounded. The number of elements may be larger than any memory, or so large that the
- * number of bytes overflows. */
+ * rounded. Those that are encoded are not rounded. The number of elements may be larger
+ * than any memory, or so large that the number of bytes overflows. */
 START_TEST(partial_sums_wrap_around_with_the_ring)
 {
 	static const uint64_t counts[] = {4 * RING / 2, UINT64_C(1) << 40, (UINT64_C(1) << 61) + 1,
 					  (UINT64_C(1) << 62) + 1};
-	bool exact = _i < 4;
+	bool exact = _i < 8, encoded = _i < 4;
 	uint64_t count = counts[_i % 4];
 	union local_message m = ring_submit(0);
 	struct exchange_op *op;
 
 	for (unsigned r = 0; r < 2; r++)
 		fill_ones(r, RING / 2);
-	fa.cfg.job.exact_partials = exact;
+	fa.cfg.job.exact_partials = exact && !encoded;
+	m.submit.of.up = encoded ? RS_WIRE_FP8 : RS_WIRE_SAME;
 	m.submit.of.dtype = RS_FLOAT16;
 	m.submit.of.size = 2;
 	m.submit.of.count = count;
@@ -197,6 +199,8 @@ START_TEST(partial_sums_wrap_around_with_the_ring)
 	ck_assert_uint_le(fa.stage_most, exact ? 2 * RING : LOCAL_STAGE_MIN);
 	ck_assert_uint_eq(en->ops_n, 1);
 	op = en->ops[0];
+	ck_assert_int_eq(op->wide, exact);
+	ck_assert_uint_eq(op->of.up, m.submit.of.up);
 	op->chunk_elems = CHUNK * 2;
 	for (uint64_t i = 0; i < RING / FAKE_CHUNK; i++)
 		run_half_chunk(op, i);
@@ -304,6 +308,52 @@ START_TEST(invalid_rings_are_refused)
 }
 END_TEST
 
+/* A chunk of an encoded operation takes more of a ring: the ring has room for as many. */
+static const struct {
+	unsigned dtype, up, down;
+	uint32_t span; /* bytes of a chunk in the ring, at most 2 x FAKE_CHUNK as float32 */
+} encoded[] = {
+    {RS_FLOAT32, RS_WIRE_FP8, RS_WIRE_FP8, 2 * FAKE_CHUNK},
+    {RS_FLOAT32, RS_WIRE_BF16, RS_WIRE_INT8, 2 * FAKE_CHUNK},
+    {RS_FLOAT32, RS_WIRE_SAME, RS_WIRE_INT8, FAKE_CHUNK},
+    {RS_BFLOAT16, RS_WIRE_INT8, RS_WIRE_INT8, FAKE_CHUNK},
+};
+
+START_TEST(rings_of_encoded_operations)
+{
+	union local_message m = ring_submit(0);
+	uint32_t span = encoded[_i].span, elems;
+	uint64_t least = (uint64_t)RING / FAKE_CHUNK * span, piece = 0;
+	char whole[300];
+
+	m.submit.of.dtype = encoded[_i].dtype & 15;
+	m.submit.of.size = (uint8_t)rs_dtype_size(m.submit.of.dtype);
+	m.submit.of.count = m.submit.missing = least;
+	m.submit.of.up = encoded[_i].up & 15;
+	m.submit.of.down = encoded[_i].down & 7;
+	m.submit.ring = least;
+	elems = span / m.submit.of.size;
+	for (unsigned r = 0; r < 2; r++) {
+		m.submit.send_buffer = m.submit.recv_buffer = fake_alloc(&fa, c[r], HEAD + least);
+		fake_say(&fa, c[r], &m);
+	}
+	ck_assert_uint_eq(en->ops_n, 1);
+	for (uint64_t i = 0; atomic_load((_Atomic uint64_t *)c[0]->buffer[1]) == 0; i++, piece += elems)
+		en->ops[0]->landed(en->ops[0], i * elems, elems);
+	ck_assert_uint_ge(piece * m.submit.of.size, 1 << 18);
+	ck_assert_uint_eq(piece, atomic_load((_Atomic uint64_t *)c[0]->buffer[1]));
+
+	m.submit.of.seq = 1;
+	m.submit.ring = least - span / 2;
+	fake_say(&fa, c[0], &m);
+	snprintf(whole, sizeof whole,
+		 "rank 0 (pid 101 on host) broke the local protocol: SUBMIT with a ring of %u bytes, expected at least "
+		 "%u, in whole chunks of %u",
+		 (unsigned)m.submit.ring, (unsigned)least, span);
+	ck_assert_str_eq(en->why, whole);
+}
+END_TEST
+
 START_TEST(a_rank_that_leaves_with_input_missing)
 {
 	say_submit(0, 100);
@@ -368,11 +418,12 @@ int main(void)
 
 	tcase_add_checked_fixture(t, setup, teardown);
 	tcase_add_test(t, a_ring_wraps_around);
-	tcase_add_loop_test(t, partial_sums_wrap_around_with_the_ring, 0, 8);
+	tcase_add_loop_test(t, partial_sums_wrap_around_with_the_ring, 0, 12);
 	tcase_add_test(t, one_landed_message_covers_many_pieces);
 	tcase_add_test(t, filled_before_all_have_started);
 	tcase_add_loop_test(t, invalid_filled_values_are_refused, 0, sizeof wrong / sizeof wrong[0]);
 	tcase_add_loop_test(t, invalid_rings_are_refused, 0, 8);
+	tcase_add_loop_test(t, rings_of_encoded_operations, 0, sizeof encoded / sizeof encoded[0]);
 	tcase_add_test(t, a_rank_that_leaves_with_input_missing);
 	tcase_add_test(t, a_rank_late_with_the_rest_is_reported);
 	tcase_add_test(t, the_operation_that_waits_longest_is_reported_first);
