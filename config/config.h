@@ -48,6 +48,7 @@ struct rs_config {
 		uint8_t wire_up;        /* enum rs_wire: encoding of large contributions */
 		uint8_t wire_down;      /* the same of results */
 		bool wire_random;       /* contributions are rounded at random, not to nearest */
+		uint64_t wire_feedback; /* bytes for the residuals of error feedback; 0: none */
 		bool baseline;          /* use no feature that release 0.1 does not have */
 		bool grpc;              /* workers and agents speak gRPC to the reducers, not TCP */
 		unsigned max_ops;       /* operations one communicator may have in flight; further calls wait */

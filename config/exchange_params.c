@@ -24,6 +24,7 @@ struct exchange_params rs_config_exchange(const struct rs_config *cfg)
 	    .wire_up = cfg->job.wire_up,
 	    .wire_down = cfg->job.wire_down,
 	    .wire_random = cfg->job.wire_random,
+	    .wire_feedback = cfg->job.wire_feedback,
 	    .decoded_bytes = (blocks ? 4 : 2) * cfg->sharding.chunk_bytes,
 	    .grpc = cfg->job.grpc,
 	    .transport = cfg->job.grpc ? (tls ? "grpc+tls" : "grpc")

@@ -38,6 +38,7 @@ struct exchange_params {
 	uint8_t wire_up, wire_down; /* enum rs_wire: encodings of contributions and results */
 	bool wire_random;           /* contributions are rounded at random, not to nearest */
 	uint32_t decoded_bytes;     /* most bytes of one decoded chunk on a reducer */
+	uint64_t wire_feedback;     /* bytes for the residuals of error feedback; 0: none */
 	bool grpc;
 	const char *transport; /* "tcp", "tcp+tls", "grpc", "grpc+tls" */
 	uint32_t detect_ms, op_ms;

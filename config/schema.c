@@ -108,10 +108,13 @@ const struct schema_key schema_keys[] = {
  .help = "Encoding of sums and averages of floating-point tensors of more than 64 KiB on the network: `same` as the "
  "tensor, `bf16` for float32 tensors, or 8 bits an element, `fp8` or `int8`. Tensors that it does not fit are sent as "
  "they are. One word, or `{up: fp8, down: bf16, rounding: stochastic}` for contributions, results, and how "
- "contributions are rounded (`nearest` by default). All ranks must use the same"},
+ "contributions are rounded (`nearest` by default). `feedback: 2GiB` adds what a contribution has lost to the next one "
+ "of the same name, with at most so much memory in each worker. All ranks must use the same encodings"},
 {"job.wire", "up", SCHEMA_ENUM, AT(job, wire_up), .words = wire_words, .def = "same"},
 {"job.wire", "down", SCHEMA_ENUM, AT(job, wire_down), .words = wire_words, .def = "same"},
 {"job.wire", "rounding", SCHEMA_ENUM, AT(job, wire_random), .words = rounding_words, .def = "nearest"},
+{"job.wire", "feedback", SCHEMA_BYTES, AT(job, wire_feedback), .min = 1 << 20, .max = GIB(1024), .zero_word = "off",
+ .def = "off"},
 
 {"job", "features", SCHEMA_ENUM, AT(job, baseline), .words = features_words, .def = "all",
  .help = "Which parts of the protocol that release 0.1 does not have may be used: `all` those that all ranks and "

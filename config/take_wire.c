@@ -38,5 +38,6 @@ int rs_config_take_wire(struct rs_config *cfg, const char *text, const char *fro
 	cfg->job.wire_up = found.job.wire_up;
 	cfg->job.wire_down = found.job.wire_down;
 	cfg->job.wire_random = found.job.wire_random;
+	cfg->job.wire_feedback = found.job.wire_feedback;
 	return RS_OK;
 }

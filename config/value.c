@@ -345,7 +345,8 @@ bool value_parse(const struct schema_key *key, const char *text, void *base)
 	case SCHEMA_WIRE:
 		return value_parse(schema_find("job.wire", "up"), text, base) &&
 		       value_parse(schema_find("job.wire", "down"), text, base) &&
-		       value_parse(schema_find("job.wire", "rounding"), "nearest", base);
+		       value_parse(schema_find("job.wire", "rounding"), "nearest", base) &&
+		       value_parse(schema_find("job.wire", "feedback"), "off", base);
 	case SCHEMA_MAP:
 		break;
 	}
@@ -406,15 +407,17 @@ static void format_number(const struct schema_key *key, uint64_t v, char *buf, s
 /* Writes one word if it says all, else the mapping. */
 static void format_wire(const void *base, char *buf, size_t size)
 {
-	char up[16], down[16], rounding[16];
+	char up[16], down[16], rounding[16], feedback[32];
 
 	value_format(schema_find("job.wire", "up"), base, up, sizeof up);
 	value_format(schema_find("job.wire", "down"), base, down, sizeof down);
 	value_format(schema_find("job.wire", "rounding"), base, rounding, sizeof rounding);
-	if (strcmp(up, down) == 0 && strcmp(rounding, "nearest") == 0)
+	value_format(schema_find("job.wire", "feedback"), base, feedback, sizeof feedback);
+	if (strcmp(up, down) == 0 && strcmp(rounding, "nearest") == 0 && strcmp(feedback, "off") == 0)
 		snprintf(buf, size, "%s", up);
 	else
-		snprintf(buf, size, "{up: %s, down: %s, rounding: %s}", up, down, rounding);
+		snprintf(buf, size, "{up: %s, down: %s, rounding: %s%s%s}", up, down, rounding,
+			 strcmp(feedback, "off") ? ", feedback: " : "", strcmp(feedback, "off") ? feedback : "");
 }
 
 void value_format(const struct schema_key *key, const void *base, char *buf, size_t size)

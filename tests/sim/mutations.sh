@@ -43,6 +43,9 @@ an encoded chunk is overwritten before it is sent
 an encoded result is received over the contribution
 	agent/worker/core/link_io.c
 	s/ && !f->op->of\.down//
+an error is corrected again when a chunk is sent again
+	agent/worker/core/encoded.c
+	s/op->residual && part->first_time/op->residual/
 results are retained decoded
 	agent/worker/core/link_io.c
 	s/operation_down_bytes\(&f->head\.of, elems\), link/elems * f->head.of.size, link/

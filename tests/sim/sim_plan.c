@@ -71,6 +71,8 @@ static void draw_wire(struct sim *s, struct team *t)
 	for (unsigned i = 0; i < s->reducers_n; i++)
 		all &= s->reducers[i].features;
 	t->encodes = (all & needs) == needs;
+	if (sim_chance(s, 50))
+		t->cfg.job.wire_feedback = 1 << 20;
 	if (t->encodes && sim_chance(s, 50))
 		t->cfg.job.wire_up = (uint8_t)sim_below(s, RS_WIRE_NR);
 }
@@ -167,8 +169,9 @@ static void draw_op(struct sim *s, const struct team *t, struct op_plan *p)
 	p->lazy = sim_chance(s, 50) ? (uint32_t)sim_random(s) : 0;
 	p->rough = !t->cfg.job.deterministic && p->dtype == RS_FLOAT32 && p->op == RS_SUM && !p->up && !p->down &&
 		   sim_chance(s, 70);
+	/* no name twice: with error feedback the second result would depend on the first */
 	if (sim_chance(s, 50))
-		snprintf(p->name, sizeof p->name, "layer%u", sim_below(s, 100));
+		snprintf(p->name, sizeof p->name, "layer%u", (unsigned)(p - t->ops));
 }
 
 /* Draws the operation that one rank calls instead, so that the others cannot agree with

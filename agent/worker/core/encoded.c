@@ -92,26 +92,42 @@ static void encoded_floats(const struct exchange *x, const struct exchange_op *o
 }
 
 const uint8_t *encoded_contribution(struct link *l, const struct stream *s, const struct exchange_op *op,
-				    uint64_t first, uint32_t n)
+				    const struct encoded_part *part)
 {
 	const struct exchange *x = l->x;
-	size_t size = operation_wire_size(&op->of, op->wide);
-	const char *from = (const char *)op->send + exchange_ring_offset(first * size, op->send_ring);
+	unsigned dtype = op->wide ? RS_FLOAT32 : op->of.dtype;
 	uint8_t *place = encoded_place(l, (size_t)(s - l->streams) * ENCODED_STAGE + s->tail % ENCODED_STAGE);
 	uint8_t *to = place;
 	float piece[ENCODED_PIECE];
 
-	if (size == sizeof(float)) {
-		encoded_floats(x, op, to, from, first, n);
+	if (op->residual && part->first_time)
+		feedback_correct(op->residual, x->opt.kernels, dtype, part->at, part->first, part->n);
+	if (op->residual || dtype == RS_FLOAT32) {
+		encoded_floats(x, op, to, op->residual ? op->residual->values + part->first : part->at, part->first,
+			       part->n);
 		return place;
 	}
-	for (uint32_t did = 0, part; did < n; did += part) {
-		part = n - did < ENCODED_PIECE ? n - did : ENCODED_PIECE;
-		x->opt.kernels->load[op->of.dtype](piece, from + did * size, part);
-		encoded_floats(x, op, to, piece, first + did, part);
-		to += operation_up_bytes(&op->of, part);
+	for (uint32_t did = 0, n; did < part->n; did += n) {
+		n = part->n - did < ENCODED_PIECE ? part->n - did : ENCODED_PIECE;
+		x->opt.kernels->load[dtype](piece, (const char *)part->at + (size_t)did * op->of.size, n);
+		encoded_floats(x, op, to, piece, part->first + did, n);
+		to += operation_up_bytes(&op->of, n);
 	}
 	return place;
+}
+
+void encoded_settle(const struct exchange *x, const struct exchange_op *op, uint64_t first, uint32_t n)
+{
+	const struct rs_kernels *k = x->opt.kernels;
+	uint8_t code[ENCODED_PIECE * sizeof(uint16_t)];
+	float left[ENCODED_PIECE];
+
+	for (uint32_t did = 0, part; did < n; did += part) {
+		part = n - did < ENCODED_PIECE ? n - did : ENCODED_PIECE;
+		encoded_floats(x, op, code, op->residual->values + first + did, first + did, part);
+		k->decode[op->of.up](left, code, part);
+		feedback_settle(op->residual, left, first + did, part);
+	}
 }
 
 void encoded_result(const struct exchange *x, const struct exchange_op *op, void *to, const uint8_t *from, uint32_t n)

@@ -32,10 +32,21 @@ static inline bool encoded_has_room(const struct stream *s)
 	return s->tail - s->sent < ENCODED_STAGE;
 }
 
-/* Encodes elements [first, first + n) of op into the place of the stream's next chunk.
- * Returns the place. The stream has room. */
+/* Elements [first, first + n) of a contribution, which are at `at`. */
+struct encoded_part {
+	const void *at;
+	uint64_t first;
+	uint32_t n;
+	bool first_time; /* they were not encoded before */
+};
+
+/* Encodes a part of op into the place of the stream's next chunk. Returns the place. The
+ * stream has room. */
 const uint8_t *encoded_contribution(struct link *l, const struct stream *s, const struct exchange_op *op,
-				    uint64_t first, uint32_t n);
+				    const struct encoded_part *part);
+/* The result of elements [first, first + n) is here, and they are not sent again: keeps
+ * what their encoding has lost. */
+void encoded_settle(const struct exchange *x, const struct exchange_op *op, uint64_t first, uint32_t n);
 
 /* Returns where a link without retained results receives an encoded result. */
 uint8_t *encoded_landing(const struct link *l);

@@ -131,6 +131,7 @@ int exchange_new(struct exchange **ret, const struct exchange_options *opt, uint
 	x->retaining = p->retain && p->reducers_n > 1;
 	x->view.n = p->reducers_n;
 	x->next_ms = x->armed_ms = now_ms;
+	x->feedback.limit = p->wire_feedback;
 	x->links_changed = true;
 	x->links_n = exchange_count_links(p);
 	x->max_lead = p->shards;
@@ -153,6 +154,7 @@ void exchange_free(struct exchange *x)
 	retain_close(&x->retain);
 	free(x->saved);
 	free(x->stage);
+	feedback_close(&x->feedback);
 	free(x->losses);
 	free(x->shards);
 	free(x->outgoing);

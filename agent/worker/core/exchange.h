@@ -36,7 +36,7 @@
  *   view.c                                         which reducers live
  *   exchange_op.c, exchange_end.c                  operations; the end
  *   stream.c                                       which chunk is sent next
- *   encoded.c                                      encodings
+ *   encoded.c, feedback.c                          encodings
  *   nonfinite.c
  *   exchange_text.c, link_queue.c                  sentences; control frames to send
  *   link.c, window.c, retain.c, exchange_trace.c
@@ -114,6 +114,8 @@ struct exchange_options {
 	/* Optional. Not all ranks have joined; the sentence says who is missing. Called
 	 * after EXCHANGE_QUIET_MS and then at growing intervals. */
 	void (*waiting)(void *user, const char *sentence);
+	/* Optional. An operation has no error feedback; the sentence says why. Called once. */
+	void (*no_feedback)(void *user, const char *sentence);
 	/* Optional. The job runs without all of its reducers; the sentence says which are
 	 * lost, for how long and why, and why they cannot come back. Called
 	 * EXCHANGE_LOST_MS after a loss, then every EXCHANGE_DEGRADED_MS. */

@@ -22,6 +22,8 @@ void exchange_check_ended(struct exchange *x)
 	while (op) {
 		struct exchange_op *next = op->next; /* done may free op */
 
+		if (op->residual)
+			feedback_give(op->residual);
 		op->done(op, &x->err);
 		op = next;
 	}

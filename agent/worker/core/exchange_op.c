@@ -2,11 +2,13 @@
 /* Operations: an operation is checked, numbered and added to the streams of all links.
  * After its last result it is removed. */
 #include "agent/worker/core/encoded.h"
+#include "agent/worker/core/exchange_text.h"
 #include "agent/worker/core/stream.h"
 #include "common/assert.h"
 #include "common/dtype.h"
 
 #include <stdatomic.h>
+#include <stdio.h>
 
 enum { EXCHANGE_PIECE_MIN = 1 << 18 /* least bytes of a piece */ };
 
@@ -62,6 +64,21 @@ static bool exchange_is_disjoint(const struct exchange_op *op)
 	       recv + exchange_span(op->of.count, op->of.size, op->recv_ring) <= send;
 }
 
+static void exchange_take_residual(struct exchange *x, struct exchange_op *op)
+{
+	bool before = x->feedback.refused > 0;
+	char text[160], sentence[320];
+
+	op->residual = feedback_take(&x->feedback, &op->of);
+	if (before || !x->feedback.refused || !x->opt.no_feedback)
+		return;
+	snprintf(sentence, sizeof sentence,
+		 "%s has no error feedback: the residuals of %u names take %llu bytes, and job.wire.feedback is %llu",
+		 op_text(op, text, sizeof text), x->feedback.residuals_n, (unsigned long long)x->feedback.bytes,
+		 (unsigned long long)x->feedback.limit);
+	x->opt.no_feedback(x->opt.user, sentence);
+}
+
 int exchange_submit(struct exchange *x, struct exchange_op *op, uint64_t now_ms, struct rs_err *e)
 {
 	int rc = exchange_check(x->params->chunk_bytes, &op->of, e);
@@ -88,6 +105,9 @@ int exchange_submit(struct exchange *x, struct exchange_op *op, uint64_t now_ms,
 	op->of.seq = x->next_seq++;
 	op->nonfinite_found = false;
 	op->disjoint = exchange_is_disjoint(op);
+	op->residual = NULL;
+	if (op->of.up)
+		exchange_take_residual(x, op);
 	op->started_ms = now_ms;
 	op->next = NULL;
 	op->prev = x->last;
@@ -116,6 +136,8 @@ uint64_t exchange_ops_done(const struct exchange *x)
 
 void exchange_op_done(struct exchange *x, struct exchange_op *op)
 {
+	if (op->residual)
+		feedback_give(op->residual);
 	for (unsigned i = 0; i < x->links_n; i++)
 		link_remove_op(&x->links[i], op);
 	rs_assert(op->chunks_left == 0 && op->of.seq < x->next_seq);

@@ -11,6 +11,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+struct residual;
+
 /* One operation on this worker. The submitter sets the first part and keeps the struct
  * until done() is called. Invariant between submit and done: chunks_left <= chunks, and
  * chunks_left > 0. */
@@ -55,6 +57,7 @@ struct exchange_op {
 	bool nonfinite_found;            /* inspect() has returned an error */
 	bool nonfinite_is_nan;           /* and found NaN, not infinity */
 	bool disjoint;                   /* send and recv share no bytes */
+	struct residual *residual;       /* NULL: no error feedback */
 	uint32_t chunk_elems;
 	uint64_t position;    /* number of chunks of earlier operations with the same priority */
 	uint64_t chunks;      /* in total */

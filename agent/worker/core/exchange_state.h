@@ -5,6 +5,7 @@
 #define RS_AGENT_WORKER_CORE_EXCHANGE_STATE_H
 
 #include "agent/worker/core/exchange.h"
+#include "agent/worker/core/feedback.h"
 #include "agent/worker/core/retain.h"
 #include "proto/control.h"
 #include "proto/trace.h"
@@ -91,6 +92,7 @@ struct exchange {
 	uint16_t *shards;          /* memory of all `own` lists, of owner and of lane_of */
 	uint8_t *saved;            /* memory for one saved frame of each link */
 	uint8_t *stage;            /* memory of encoded.c; NULL: no operation was encoded so far */
+	struct feedback feedback;
 
 	/* What the job uses; see features.c. */
 	uint64_t features;

@@ -297,6 +297,8 @@ static void link_take_result(struct link *l, const struct outgoing *f, uint32_t 
 			     operation_down_bytes(&f->head.of, elems), link_retain_result(l, f, len));
 	else if (f->op->of.down && len > 0)
 		link_deliver(l, f, l->payload - len, len);
+	if (f->op->residual)
+		encoded_settle(x, f->op, (uint64_t)f->head.chunk * f->op->chunk_elems, elems);
 	if (f->op->landed && (len > 0 || f->op->root))
 		f->op->landed(f->op, (uint64_t)f->head.chunk * f->op->chunk_elems, elems);
 }

@@ -269,7 +269,8 @@ static bool stream_push_data(struct link *l, unsigned priority, uint64_t positio
 	if (first_time && len > 0 && !exchange_op_inspect(x, op, f->payload, first, elems))
 		return false;
 	if (op->of.up && len > 0)
-		f->payload = encoded_contribution(l, s, op, first, elems);
+		f->payload =
+		    encoded_contribution(l, s, op, &(struct encoded_part){f->payload, first, elems, first_time});
 	if (x->params->checksum && len > 0) {
 		f->head.flags |= FRAME_CHECKED;
 		f->head.payload_sum = frame_checksum(f->payload, len);

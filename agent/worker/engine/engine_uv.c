@@ -40,6 +40,14 @@ static void engine_on_late(void *user, const char *sentence)
 	       rs_kv_s("reason", sentence));
 }
 
+static void engine_on_no_feedback(void *user, const char *sentence)
+{
+	struct engine *en = user;
+
+	rs_log(en->opt.log, RS_LOG_WARN, "no-feedback", rs_kv_s("job", en->opt.job), rs_kv_u("rank", en->opt.rank),
+	       rs_kv_s("reason", sentence));
+}
+
 static void engine_on_waiting(void *user, const char *sentence)
 {
 	struct engine *en = user;
@@ -131,6 +139,7 @@ static int engine_init_exchange(struct engine *en, struct rs_err *e)
 	    .on_nonfinite = engine_on_nonfinite,
 	    .late = engine_on_late,
 	    .waiting = engine_on_waiting,
+	    .no_feedback = engine_on_no_feedback,
 	    .degraded = engine_on_degraded,
 	    .user = en,
 	};
