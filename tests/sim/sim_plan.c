@@ -169,7 +169,8 @@ static void draw_op(struct sim *s, const struct team *t, struct op_plan *p)
 	p->lazy = sim_chance(s, 50) ? (uint32_t)sim_random(s) : 0;
 	p->rough = !t->cfg.job.deterministic && p->dtype == RS_FLOAT32 && p->op == RS_SUM && !p->up && !p->down &&
 		   sim_chance(s, 70);
-	/* no name twice: with error feedback the second result would depend on the first */
+	/* no name twice: with error feedback the second result would depend on the
+	 * first */
 	if (sim_chance(s, 50))
 		snprintf(p->name, sizeof p->name, "layer%u", (unsigned)(p - t->ops));
 }
