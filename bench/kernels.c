@@ -4,8 +4,8 @@
  * + b[i]` on float32 that the compiler vectorized.
  *
  * GB/s counts the bytes of the accumulator (of the elements for copies and for
- * `nonfinite`, which only reads), so a float16 sum at the speed of a float32 one adds as
- * many elements a second.
+ * `nonfinite`, which only reads; of float32 for encodings), so a float16 sum at the speed
+ * of a float32 one adds as many elements a second.
  *
  * With --reducer only what a reducer does: sums whose source, a chunk just received, is
  * in L2 and whose accumulators are in memory. Each repeat of a sum has a repeat of the
@@ -24,14 +24,26 @@
 enum { REPEATS_MAX = 101 };
 #define REPEAT_SECONDS 0.004 /* a repeat calls the kernel for at least this time */
 
-enum verb { V_MEMCPY, V_PLAIN_ADD, V_REDUCE, V_LOAD, V_STORE, V_DIVIDE, V_NONFINITE };
+enum verb {
+	V_MEMCPY,
+	V_PLAIN_ADD,
+	V_REDUCE,
+	V_LOAD,
+	V_STORE,
+	V_DIVIDE,
+	V_NONFINITE,
+	V_ENCODE,
+	V_RANDOM,
+	V_DECODE,
+	V_ADD
+};
 
 /* One measurement: a kernel of a table on n elements. */
 struct job {
 	const char *name, *place;
 	enum verb verb;
 	const struct rs_kernels *k;
-	unsigned dtype, op;
+	unsigned dtype, op, wire;
 	bool nan; /* the source consists of NaNs */
 	size_t n;
 };
@@ -107,6 +119,18 @@ static void call(const struct bench *b, const struct job *j)
 	case V_NONFINITE:
 		j->k->nonfinite[j->dtype](b->src, j->n);
 		break;
+	case V_ENCODE:
+		j->k->encode[j->wire](b->src, b->acc, j->n);
+		break;
+	case V_RANDOM:
+		j->k->encode_random[j->wire](b->src, b->acc, j->n, 39, 0);
+		break;
+	case V_DECODE:
+		j->k->decode[j->wire](b->acc, b->src, j->n);
+		break;
+	case V_ADD:
+		j->k->add[j->wire](b->acc, b->src, j->n);
+		break;
 	}
 	__asm__ volatile("" ::: "memory"); /* makes the compiler treat the result as used */
 }
@@ -136,6 +160,8 @@ static void fill(const struct bench *b, const struct job *j)
 		memcpy(b->acc + i * acc_size, acc_one, acc_size);
 		memcpy(b->src + i * size, src_one, size);
 	}
+	if (j->wire != RS_WIRE_SAME)
+		j->k->encode[j->wire](b->src, b->acc, j->n);
 }
 
 static int compare_doubles(const void *a, const void *b)
@@ -174,6 +200,7 @@ static void run(const struct bench *b, struct job j)
 {
 	double speed[REPEATS_MAX], median;
 	const char *table = j.k ? j.k->name : "-";
+	const char *type = j.wire != RS_WIRE_SAME ? rs_wire_name(j.wire) : rs_dtype_name(j.dtype);
 
 	for (int place = 0; place < 2; place++) {
 		j.place = place ? "memory" : "L2";
@@ -183,11 +210,11 @@ static void run(const struct bench *b, struct job j)
 		if (b->json)
 			printf("{\"kernel\":\"%s\",\"dtype\":\"%s\",\"table\":\"%s\",\"place\":\"%s\",\"bytes\":%zu,"
 			       "\"repeats\":%u,\"gbps_median\":%.6g,\"gbps_min\":%.6g,\"gbps_max\":%.6g}\n",
-			       j.name, rs_dtype_name(j.dtype), table, j.place, b->bytes[place], b->repeats, median,
-			       speed[0], speed[b->repeats - 1]);
+			       j.name, type, table, j.place, b->bytes[place], b->repeats, median, speed[0],
+			       speed[b->repeats - 1]);
 		else
-			printf("%-10s %-9s %-7s %-7s %10zu %9.2f %9.2f %9.2f\n", j.name, rs_dtype_name(j.dtype), table,
-			       j.place, b->bytes[place], median, speed[0], speed[b->repeats - 1]);
+			printf("%-10s %-9s %-7s %-7s %10zu %9.2f %9.2f %9.2f\n", j.name, type, table, j.place,
+			       b->bytes[place], median, speed[0], speed[b->repeats - 1]);
 		fflush(stdout);
 	}
 }
@@ -224,6 +251,19 @@ static void run_dtype(const struct bench *b, const struct rs_kernels *k, unsigne
 	j.verb = V_STORE;
 	j.name = "store";
 	run(b, j);
+}
+
+/* The encodings of float32. */
+static void run_wire(const struct bench *b, const struct rs_kernels *k, unsigned wire)
+{
+	static const struct {
+		const char *name;
+		enum verb verb;
+	} rows[] = {{"encode", V_ENCODE}, {"random", V_RANDOM}, {"decode", V_DECODE}, {"add", V_ADD}};
+
+	for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
+		run(b, (struct job){
+			   .k = k, .name = rows[i].name, .verb = rows[i].verb, .dtype = RS_FLOAT32, .wire = wire});
 }
 
 /* Calls the job on one block of acc after the other, starting at *cursor, for
@@ -358,6 +398,10 @@ static void run_all(const struct bench *b)
 		for (unsigned t = 0; (k = rs_kernels_usable(t)); t++)
 			if (!b->table || strcmp(b->table, k->name) == 0)
 				run_dtype(b, k, dtype);
+	for (unsigned wire = RS_WIRE_SAME + 1; wire < RS_WIRE_NR; wire++)
+		for (unsigned t = 0; (k = rs_kernels_usable(t)); t++)
+			if (!b->table || strcmp(b->table, k->name) == 0)
+				run_wire(b, k, wire);
 }
 
 static const char usage[] =

@@ -80,12 +80,13 @@ static void encode_nonfinite(char *dst, const char *src, uint32_t amax, unsigned
 	memcpy(dst + RS_WIRE_SCALE, codes, BLOCK_ELEMENTS);
 }
 
-static inline void put_block(char *dst, uint32_t scale, const unsigned char *codes)
+static inline void put_block(char *dst, uint32_t scale, const uint32_t *codes)
 {
 	uint16_t high = (uint16_t)(scale >> 16);
 
 	memcpy(dst, &high, RS_WIRE_SCALE);
-	memcpy(dst + RS_WIRE_SCALE, codes, BLOCK_ELEMENTS);
+	for (size_t i = 0; i < BLOCK_ELEMENTS; i++)
+		dst[RS_WIRE_SCALE + i] = (char)codes[i];
 }
 
 /* The scale of fp8: its exponent is that of amax less 8, and one more if amax is above
@@ -112,7 +113,7 @@ static inline uint32_t int8_scale(uint32_t amax)
 
 /* Adding a power of two whose last bit has the value of the code's last bit makes the
  * processor round to nearest even there. */
-static inline unsigned char fp8_nearest(uint32_t u, float inverse)
+static inline uint32_t fp8_nearest(uint32_t u, float inverse)
 {
 	uint32_t v = wire_bits(wire_float(u & F32_MAGNITUDE) * inverse), exponent = v & F32_INFINITY;
 	uint32_t least = UINT32_C(121) << 23, power;
@@ -120,13 +121,12 @@ static inline unsigned char fp8_nearest(uint32_t u, float inverse)
 	exponent = exponent > least ? exponent : least;
 	power = exponent + (UINT32_C(20) << 23);
 	v = wire_bits(wire_float(v) + wire_float(power)) - power;
-	return (unsigned char)(((u >> 24) & 0x80) | (((exponent - least) >> 20) + v));
+	return (u >> 24 & 0x80) | (((exponent - least) >> 20) + v);
 }
 
 static inline void encode_block_fp8(char *dst, const char *src)
 {
-	unsigned char codes[BLOCK_ELEMENTS];
-	uint32_t amax = block_amax(src), scale = fp8_scale(amax);
+	uint32_t codes[BLOCK_ELEMENTS], amax = block_amax(src), scale = fp8_scale(amax);
 	float inverse;
 
 	if (amax >= F32_INFINITY) {
@@ -141,15 +141,14 @@ static inline void encode_block_fp8(char *dst, const char *src)
 
 /* The last bit of a sum with 1.5 * 2^23 has the value 1. The product is at most
  * 127.00003, so no code needs to be limited. */
-static inline unsigned char int8_nearest(uint32_t u, float inverse)
+static inline uint32_t int8_nearest(uint32_t u, float inverse)
 {
-	return (unsigned char)wire_bits(wire_float(u) * inverse + 0x1.8p23f);
+	return wire_bits(wire_float(u) * inverse + 0x1.8p23f);
 }
 
 static inline void encode_block_int8(char *dst, const char *src)
 {
-	unsigned char codes[BLOCK_ELEMENTS];
-	uint32_t amax = block_amax(src), scale;
+	uint32_t codes[BLOCK_ELEMENTS], amax = block_amax(src), scale;
 	float inverse;
 
 	if (amax >= F32_INFINITY) {
@@ -215,18 +214,28 @@ static inline void random_block_bf16(char *dst, const char *src, const uint32_t 
 	memcpy(dst, out, sizeof out);
 }
 
-/* The place of a magnitude on the scale of codes, with 20 binary places. */
+/* The place of a magnitude among the codes, with 20 binary places: in each binade, and
+ * below 2^-6, a linear function. */
 static inline uint32_t fp8_place(float v)
 {
-	uint32_t normal = wire_bits(v) - (UINT32_C(120) << 23), subnormal = (uint32_t)(int32_t)(v * 0x1p29f);
+	uint32_t exponent = wire_bits(v) & F32_INFINITY, least = UINT32_C(121) << 23;
 
-	return v < 0x1p-6f ? subnormal : normal;
+	exponent = exponent > least ? exponent : least;
+	return exponent - least + (uint32_t)(int32_t)(v * wire_float((UINT32_C(277) << 23) - exponent));
+}
+
+/* The place of a product among the codes, with 24 binary places. */
+static inline int32_t int8_place(float v)
+{
+	int32_t place = (int32_t)(v * 0x1p24f), most = 127 << 24;
+
+	place = place < most ? place : most;
+	return place > -most ? place : -most;
 }
 
 static inline void random_block_fp8(char *dst, const char *src, const uint32_t *r)
 {
-	unsigned char codes[BLOCK_ELEMENTS];
-	uint32_t amax = block_amax(src), scale = fp8_scale(amax);
+	uint32_t codes[BLOCK_ELEMENTS], amax = block_amax(src), scale = fp8_scale(amax);
 	float inverse;
 
 	if (amax >= F32_INFINITY) {
@@ -237,15 +246,14 @@ static inline void random_block_fp8(char *dst, const char *src, const uint32_t *
 	for (size_t i = 0; i < BLOCK_ELEMENTS; i++) {
 		uint32_t u = element_bits(src, i), place = fp8_place(wire_float(u & F32_MAGNITUDE) * inverse);
 
-		codes[i] = (unsigned char)((u >> 24 & 0x80) | (place + (r[i] & 0xfffff)) >> 20);
+		codes[i] = ((u >> 24 & 0x80) | (place + (r[i] & 0xfffff)) >> 20);
 	}
 	put_block(dst, scale, codes);
 }
 
 static inline void random_block_int8(char *dst, const char *src, const uint32_t *r)
 {
-	unsigned char codes[BLOCK_ELEMENTS];
-	uint32_t amax = block_amax(src), scale;
+	uint32_t codes[BLOCK_ELEMENTS], amax = block_amax(src), scale;
 	float inverse;
 
 	if (amax >= F32_INFINITY) {
@@ -255,11 +263,9 @@ static inline void random_block_int8(char *dst, const char *src, const uint32_t 
 	scale = int8_scale(amax);
 	inverse = 1 / wire_float(scale);
 	for (size_t i = 0; i < BLOCK_ELEMENTS; i++) {
-		float v = wire_float(element_bits(src, i)) * inverse;
+		int32_t place = int8_place(wire_float(element_bits(src, i)) * inverse);
 
-		v = v < 127 ? v : 127;
-		v = v > -127 ? v : -127;
-		codes[i] = (unsigned char)(((uint32_t)(int32_t)(v * 0x1p24f) + (r[i] & 0xffffff)) >> 24);
+		codes[i] = ((uint32_t)place + (r[i] & 0xffffff)) >> 24;
 	}
 	put_block(dst, scale, codes);
 }
@@ -314,14 +320,15 @@ static void encode_random_same(void *dst, const void *src, size_t n, uint64_t ke
 	store_float32(dst, src, n);
 }
 
-/* The lower 8 numbers of a sign are subnormal: 2^-7 * (1 + code / 8) becomes code * 2^-9
- * if it is doubled and 2^-6 subtracted. */
+/* The bits of a code in their places of a float32 are the value v of a normal number. A
+ * subnormal code * 2^-9 gives v = 2^-7 * (1 + code / 8) instead: it is 2 * v - 2^-6,
+ * which is less than v only below 2^-6. */
 static inline float fp8_value(unsigned char code)
 {
-	uint32_t c = code, magnitude = c & 0x7f, low = magnitude < 8 ? UINT32_MAX : 0;
-	uint32_t u = (magnitude << 20) + (UINT32_C(120) << 23) + (low & UINT32_C(1) << 23);
-	float v = wire_float(u) - wire_float(low & UINT32_C(121) << 23);
+	uint32_t c = code;
+	float v = wire_float(((c & 0x7f) << 20) + (UINT32_C(120) << 23)), subnormal = v + v - 0x1p-6f;
 
+	v = v < subnormal ? v : subnormal;
 	return wire_float(wire_bits(v) | (c & 0x80) << 24);
 }
 
@@ -332,7 +339,7 @@ static inline float int8_value(unsigned char code)
 
 /* Decodes with a scale that is a NaN or an infinity; `mask` has the bits of a code that
  * are 0 in a zero. */
-static void decode_nonfinite(char *restrict dst, const unsigned char *codes, uint32_t scale, unsigned mask)
+static void decode_nonfinite(char *dst, const unsigned char *codes, uint32_t scale, unsigned mask)
 {
 	for (size_t i = 0; i < BLOCK_ELEMENTS; i++) {
 		uint32_t sign = (scale ^ (uint32_t)codes[i] << 24) & ~F32_MAGNITUDE, u = sign | F32_INFINITY;
@@ -343,13 +350,14 @@ static void decode_nonfinite(char *restrict dst, const unsigned char *codes, uin
 	}
 }
 
+/* __builtin_memcpy, because clang 14 does not vectorize what memcpy becomes with
+ * _FORTIFY_SOURCE. */
 #define DEFINE_DECODE(wire, mask)                                                                                      \
 	static inline void decode_block_##wire(char *restrict dst, const char *restrict src)                           \
 	{                                                                                                              \
 		const unsigned char *codes = (const unsigned char *)src + RS_WIRE_SCALE;                               \
 		uint16_t high;                                                                                         \
 		uint32_t scale;                                                                                        \
-		float factor;                                                                                          \
                                                                                                                        \
 		memcpy(&high, src, RS_WIRE_SCALE);                                                                     \
 		scale = (uint32_t)high << 16;                                                                          \
@@ -357,11 +365,10 @@ static void decode_nonfinite(char *restrict dst, const unsigned char *codes, uin
 			decode_nonfinite(dst, codes, scale, mask);                                                     \
 			return;                                                                                        \
 		}                                                                                                      \
-		factor = wire_float(scale);                                                                            \
 		for (size_t i = 0; i < BLOCK_ELEMENTS; i++) {                                                          \
-			float v = wire##_value(codes[i]) * factor;                                                     \
+			float v = wire##_value(codes[i]) * wire_float(scale);                                          \
                                                                                                                        \
-			memcpy(dst + i * sizeof v, &v, sizeof v);                                                      \
+			__builtin_memcpy(dst + i * sizeof v, &v, sizeof v);                                            \
 		}                                                                                                      \
 	}                                                                                                              \
 	static void decode_##wire(void *acc, const void *src, size_t n)                                                \

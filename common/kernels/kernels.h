@@ -61,9 +61,9 @@ typedef size_t (*rs_nonfinite_fn)(const void *src, size_t n);
  *   fp8    of x / s; a zero keeps the sign of x
  *   int8   of x * (1 / s): a float32 division, a float32 product, then to an integer
  * If the block has a NaN, its scale is 0x7fc0 and all codes are 0. Otherwise, if it has
- * an infinity, its scale is infinity, 0x7f80; infinities have the codes of 1 and -1, other
- * elements the code 0, so that they become NaNs. A finite element above 240 * 2^120, 0.94
- * of the largest float32, may become an infinity.
+ * an infinity, its scale is infinity, 0x7f80; infinities have the codes of 1 and -1,
+ * other elements the code 0, so that they become NaNs. A finite element above 240 *
+ * 2^120, 0.94 of the largest float32, may become an infinity.
  *
  * Random rounding takes the same scales. r, 32 random bits for each element, is a hash of
  * `key` and of its index in the operation, first + i (unsigned numbers that wrap; >>
