@@ -43,6 +43,7 @@ struct bench_options {
 	const char *cpu;       /* kernels of the local reducers; NULL: the reducers choose */
 	int mode;              /* enum reduction_mode */
 	const char *config, *agent_socket, *job;
+	const char *wire; /* encoding; NULL: not given */
 };
 
 /* Reads the command line. Returns 0 to go on, or 1 if the program must end with

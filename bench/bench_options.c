@@ -26,6 +26,7 @@ enum {
 	KEY_CONFIG,
 	KEY_AGENT,
 	KEY_JOB,
+	KEY_WIRE,
 	KEY_HELP,
 	KEY_VERSION
 };
@@ -75,6 +76,9 @@ static const struct {
      "node leave idle: one node sums by itself)"},
     {KEY_AGENT, "agent", "PATH", "socket of the node's agent; this is mode agent (default $REDUCTION_AGENT)"},
     {KEY_JOB, "job", "NAME", "name of the job (default $REDUCTION_JOB, then the configuration's)"},
+    {KEY_WIRE, "wire", "WORD",
+     "same, bf16, fp8 or int8: encoding on the network, also as up=fp8,down=bf16; other results\n"
+     "than those of same are rounded and not checked (default $REDUCTION_WIRE, then job.wire)"},
     {0, "Other", NULL, NULL},
     {'h', "help", NULL, "print this and exit"},
     {KEY_VERSION, "version", NULL, "print the version and exit"},
@@ -262,6 +266,8 @@ static void store_plain(struct bench_options *o, int key, const char *arg)
 		o->agent_socket = arg;
 	else if (key == KEY_JOB)
 		o->job = arg;
+	else if (key == KEY_WIRE)
+		o->wire = arg;
 }
 
 static int usage_error(const char *sentence)
@@ -291,6 +297,8 @@ static int check_together(struct bench_options *o)
 		return usage_error("--transport must be tcp or grpc");
 	if (o->local_reducers && !o->lanes)
 		o->lanes = 1;
+	if (o->wire && strcmp(o->wire, "same") != 0)
+		o->check = false;
 	if (o->agent_socket && (o->mode == REDUCTION_MODE_NODE || o->mode == REDUCTION_MODE_DIRECT))
 		return usage_error(
 		    "--agent cannot be given together with --mode node or --mode direct, which use no agent");

@@ -47,6 +47,8 @@ void bench_print_header(const struct bench_options *o, int ranks)
 		printf("  mode %s", o->mode == REDUCTION_MODE_NODE ? "node" : "direct");
 	if (o->agent_socket)
 		printf("  agent %s", o->agent_socket);
+	if (o->wire)
+		printf("  wire %s", o->wire);
 	if (o->tensors)
 		printf("  tensors %u", o->tensors);
 	if (o->behind)
@@ -106,6 +108,8 @@ static void print_json_row(const struct bench_options *o, const struct bench_row
 		       o->system, (unsigned long long)r->bytes, (unsigned long long)r->count, rs_dtype_name(r->dtype),
 		       rs_op_name(r->op), i ? "true" : "false", r->ranks, o->iters, o->in_flight, t->avg, t->p50,
 		       t->p99, t->min, t->max, algbw(r, i), busbw(r, i));
+		if (o->wire)
+			printf("\"wire\":\"%s\",", o->wire);
 		if (o->tensors)
 			printf("\"tensors\":%u,", o->tensors);
 		if (o->behind)

@@ -370,6 +370,7 @@ static int run_rank(const struct bench_options *o, int rank, int world)
 	opt.mode = (reduction_mode)o->mode;
 	opt.agent_socket = o->agent_socket;
 	opt.job = o->job;
+	opt.wire = o->wire;
 	opt.rank = opt.local_rank = rank;
 	opt.world_size = opt.local_world_size = world;
 	if (reduction_open(&r.comm, &opt, &r.err)) {

@@ -291,8 +291,23 @@ def buffer_form(shape: Any, dtype: Any) -> Tuple[Tuple[int, ...], Any, int]:
     return shape, form, count * form.itemsize
 
 
+def wire_code(wire: Optional[str]) -> int:
+    """Returns the number of an encoding; None: that of the job."""
+    if wire is None:
+        return _lib.WIRE_JOB
+    if wire not in _lib.WIRES:
+        raise ValueError(f"wire {wire!r} is unknown; known are {', '.join(_lib.WIRES)}")
+    return _lib.WIRES[wire]
+
+
 def tensor(
-    x: Any, op: str, out: Any, dtype: Optional[str], name: Optional[str], priority: Optional[int]
+    x: Any,
+    op: str,
+    out: Any,
+    dtype: Optional[str],
+    name: Optional[str],
+    priority: Optional[int],
+    wire: Optional[str] = None,
 ) -> Tuple[_lib.Tensor, Block, Block]:
     """Describes an all-reduce of x for the library. Also returns its memory, which the caller keeps."""
     x, out = _view(x), _view(out)
@@ -304,6 +319,6 @@ def tensor(
     urgency = _lib.PRIORITY_AUTO if priority is None else min(int(priority), _lib.PRIORITY_MAX)
     described = _lib.Tensor(
         ctypes.sizeof(_lib.Tensor), send.pointer, receive.pointer, send.count, code, number, label, urgency,
-        receive.device, receive.stream,
+        receive.device, receive.stream, wire_code(wire),
     )  # fmt: skip
     return described, send, receive

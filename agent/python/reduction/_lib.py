@@ -52,12 +52,15 @@ class Options(ctypes.Structure):
         ("generation", c_int64),
         ("connect_timeout_ms", c_int),
         ("group", c_char_p),
+        ("wire", c_char_p),
     ]
 
 
 PRIORITY_AUTO = -1
 PRIORITY_MAX = 2**31 - 1  # of a C int
 HOST = -1  # REDUCTION_HOST
+WIRE_JOB = 0
+WIRES = {"same": 1, "bf16": 2, "fp8": 3, "int8": 4}
 
 
 class Tensor(ctypes.Structure):
@@ -74,6 +77,7 @@ class Tensor(ctypes.Structure):
         ("priority", c_int),
         ("device", c_int),
         ("stream", c_void_p),
+        ("wire", c_int),
     ]
 
 

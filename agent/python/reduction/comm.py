@@ -102,6 +102,9 @@ class Communicator:
         connect_timeout: seconds within which all ranks must meet.
         group: for a communicator of some of a job's ranks: 16 lower-case hexadecimal digits, equal on its ranks. The
             job's name becomes JOB@DIGITS; `rank` and `world_size` are those in the group.
+        wire: how sums and averages of floating-point arrays of more than 64 KiB are written on the network, instead of
+            job.wire of the file: "same", "bf16", "fp8" or "int8", or as "up=fp8,down=bf16,rounding=stochastic";
+            REDUCTION_WIRE. Equal on all ranks. With an agent the rounding is that of the agent's file.
 
     If Ctrl-C, or a signal handler that raises, ends a blocking call, the job ends on all ranks, since this rank would
     be at another operation than the others. Request.wait() can be called again instead.
@@ -125,6 +128,7 @@ class Communicator:
         generation: Optional[int] = None,
         connect_timeout: Optional[float] = None,
         group: Optional[str] = None,
+        wire: Optional[str] = None,
     ):
         self._handle: Optional[int] = None
         self._pid = os.getpid()
@@ -143,7 +147,7 @@ class Communicator:
         options = _lib.Options(
             ctypes.sizeof(_lib.Options), _text(config), _text(job), _text(run), _mode(mode), _text(agent),
             _number(rank), _number(world_size), _number(local_rank), _number(local_world_size), _number(generation),
-            timeout_ms, _text(group),
+            timeout_ms, _text(group), _text(wire),
         )  # fmt: skip
         handle = ctypes.c_void_p()
         err = _lib.Error()
@@ -266,6 +270,7 @@ class Communicator:
         dtype: Optional[str] = None,
         name: Optional[str] = None,
         priority: Optional[int] = None,
+        wire: Optional[str] = None,
     ) -> Any:
         """Combines `array` element by element over all ranks.
 
@@ -282,6 +287,9 @@ class Communicator:
             name: appears in messages; must be equal on all ranks.
             priority: 0 (least urgent) to `priorities` - 1; higher values mean the highest. An operation with a higher
                 priority overtakes others. Must be equal on all ranks. None: highest up to 64 KiB, else 0.
+            wire: "same", "bf16", "fp8" or "int8": how this array is written on the network, whatever its size. Must be
+                equal on all ranks. What it does not fit (integers, float64, maxima) is sent as it is. None: as the
+                communicator says.
 
         Returns:
             The array with the result. With async_op=True a Request: do not change `array`, nor use `out`, until its
@@ -290,7 +298,7 @@ class Communicator:
         Raises:
             ReductionError: the operation failed; the message says why.
         """
-        tensor, send, receive = _buffers.tensor(array, op, out, dtype, name, priority)
+        tensor, send, receive = _buffers.tensor(array, op, out, dtype, name, priority, wire)
         return self._run(
             Request(self, array if out is None else out, send, receive),
             lambda comm, handle, err: self._lib.reduction_all_reduce_tensor_async(
@@ -351,11 +359,13 @@ class Communicator:
         async_op: bool = False,
         dtype: Optional[str] = None,
         names: Optional[Sequence[Optional[str]]] = None,
+        wire: Optional[str] = None,
     ) -> List[Any]:
         """Calls all_reduce() for each array, as a group (see group()).
 
         Args:
             names: one name for each array.
+            wire: for all arrays.
 
         Returns:
             The arrays, or with async_op=True a Request for each.
@@ -364,7 +374,7 @@ class Communicator:
             raise ValueError(f"there are {len(names)} names for {len(arrays)} arrays")
         with self.group(async_op=async_op) as group:
             for array, name in zip(arrays, names or [None] * len(arrays)):
-                group.all_reduce(array, op, dtype=dtype, name=name)
+                group.all_reduce(array, op, dtype=dtype, name=name, wire=wire)
         return group.requests if async_op else [request._target for request in group.requests]
 
     def broadcast(

@@ -35,6 +35,7 @@ class Group:
         dtype: Optional[str] = None,
         name: Optional[str] = None,
         priority: Optional[int] = None,
+        wire: Optional[str] = None,
     ) -> "Request":
         """Adds an all-reduce to the group; arguments as in Communicator.all_reduce(). The arrays must not overlap.
 
@@ -45,7 +46,7 @@ class Group:
         """
         if self._ended:
             raise errors.ReductionError(errors.EINVAL, "the group's block has ended: nothing can be added to it")
-        tensor, send, receive = _buffers.tensor(array, op, out, dtype, name, priority)
+        tensor, send, receive = _buffers.tensor(array, op, out, dtype, name, priority, wire)
         self._tensors.append(tensor)
         self.requests.append(self._comm._later(array if out is None else out, send, receive))
         return self.requests[-1]

@@ -25,7 +25,7 @@ from typing import Any, Callable, Dict, List, Optional
 import torch
 import torch.distributed
 
-from . import errors, torch_gaps, torch_identity, torch_replace
+from . import _buffers, errors, torch_gaps, torch_identity, torch_replace
 from .comm import Communicator
 from .torch_group import communicator, default_communicator, register  # noqa: F401 communicator is for programs
 from .torch_local import NodeSum, join, meet
@@ -94,6 +94,8 @@ class State:
             pass needs them first. False: the priority follows from the size.
         local: "nccl": NCCL sums within the node, and each local rank sends its slice of a bucket to the reducers. All
             ranks of torch.distributed take part. None: ranks of a node are summed in the host's memory.
+        wire: how buckets are written on the network: "same", "bf16", "fp8" or "int8". None: as the communicator says.
+            For a communicator that the State opens it is an option, as for Communicator.
     """
 
     def __init__(
@@ -104,6 +106,7 @@ class State:
         timeout: Optional[float] = None,
         prioritize: bool = True,
         local: Optional[str] = None,
+        wire: Optional[str] = None,
         **options: Any,
     ):
         self._node: Optional[NodeSum] = None
@@ -117,9 +120,12 @@ class State:
         self._owns_comm = False
         self._opening = threading.Lock()
         self._channel = Channel.over(comm, "State")
+        if comm is not None:
+            _buffers.wire_code(wire)
         self.op = op
         self.timeout = timeout
         self.prioritize = prioritize
+        self.wire = wire
         self._buckets = 0  # in the last backward pass; equal on all ranks
         self._lock = threading.Lock()  # priorities and operations have the order of the hook's calls
         self._closed = False
@@ -147,7 +153,9 @@ class State:
         comm = None if options else default_communicator()
         self._owns_comm = comm is None
         if comm is None:
+            options, self.wire = {"wire": self.wire, **options}, None
             comm = Communicator(**(options if _is_placed(options) else {**_from_torch(), **options}))
+        _buffers.wire_code(self.wire)
         self._channel = Channel.over(comm, "State")
         self._comm = comm
 
@@ -237,7 +245,7 @@ class State:
         arrivals, node, finish = self._places.of([tensor]), self._node, None
 
         def reduce(comm: Communicator, part: torch.Tensor, op: str) -> List[Any]:
-            return [comm.all_reduce(part, op, async_op=True, name=name, priority=priority)]
+            return [comm.all_reduce(part, op, async_op=True, name=name, priority=priority, wire=self.wire)]
 
         def begin(comm: Communicator) -> List[Any]:
             return reduce(comm, tensor, self.op)
@@ -278,7 +286,7 @@ class State:
     def _of_file(op: str, timeout: Optional[float], prioritize: bool) -> "State":
         """Returns what torch.load() makes of a State: it has no communicator, and is closed."""
         state = State.__new__(State)
-        state.op, state.timeout, state.prioritize = op, timeout, prioritize
+        state.op, state.timeout, state.prioritize, state.wire = op, timeout, prioritize, None
         state._lock, state._closed, state._channel, state._node = threading.Lock(), True, Channel.over(None, ""), None
         state._comm, state._opening = None, threading.Lock()
         return state

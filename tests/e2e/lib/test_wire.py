@@ -1,0 +1,215 @@
+# SPDX-License-Identifier: Apache-2.0
+# run: beside-others no-tsan
+"""Encodings on the network, chosen by the file, for a communicator or for a tensor: the bits of the results with and
+without agents, and how many bytes are sent.
+
+Not under ThreadSanitizer: test_failover has encodings too.
+"""
+
+import unittest
+
+import harness
+from test_node_agent import place
+from test_python_api import program
+
+# an oracle of common/kernels/kernels.h; `local` consecutive ranks of a node are summed before
+ORACLE = """
+def bf16(x, up=False):
+    bits = x.astype("float32").view("uint32").astype("uint64")
+    bits = bits + (0xffff if up else 0x7fff + (bits >> 16 & 1))
+    return (bits >> 16 << 16).astype("uint32").view("float32")
+def fp8(blocks, amax):
+    s = np.exp2(np.maximum(-126, np.ceil(np.log2(np.maximum(amax, 1e-45) / 448.0)))).astype("float32")
+    v = (blocks / s).astype("float64")
+    step = np.exp2(np.floor(np.log2(np.maximum(np.abs(v), 2.0 ** -6))) - 3)
+    return (np.rint(v / step) * step).astype("float32") * s
+def int8(blocks, amax):
+    s = np.maximum(bf16(amax / np.float32(127), up=True), np.float32(2.0 ** -126))
+    return np.rint(blocks * (np.float32(1) / s)).astype("float32") * s
+def rounded(x, wire):
+    if wire in ("same", "bf16"):
+        return bf16(x) if wire == "bf16" else x
+    blocks = np.append(x, np.zeros(-len(x) % 128, "float32")).reshape(-1, 128)
+    return {"fp8": fp8, "int8": int8}[wire](blocks, np.abs(blocks).max(axis=1, keepdims=True)).reshape(-1)[: len(x)]
+def stored(x, dtype):
+    return bf16(x) if dtype == "bfloat16" else x.astype(dtype).astype("float32")
+def expected(parts, op, dtype, up, down, local):
+    total = None
+    for first in range(0, len(parts), local):
+        part = parts[first].copy()
+        for other in parts[first + 1 : first + local]:
+            part += other
+        part = rounded(part, up)
+        total = part if total is None else total + part
+    if op == "avg":
+        total = total / np.float32(len(parts))
+    return stored(rounded(total, down), dtype)
+def part(r, count, dtype):
+    x = np.random.default_rng(r + count).normal(size=count) * np.exp2(np.arange(count) // 1000 % 9)
+    return stored(x.astype("float32"), dtype)
+def raw(x, dtype):
+    return (x.view("uint32") >> 16).astype("uint16") if dtype == "bfloat16" else x.astype(dtype)
+def values(x, dtype):
+    return (x.astype("uint32") << 16).view("float32") if dtype == "bfloat16" else x.astype("float32")
+def check(count, op="sum", dtype="float32", up="same", down="same", local=1, **how):
+    x = raw(part(rank, count, dtype), dtype)
+    comm.all_reduce(x, op, dtype=None if dtype in ("float32", "float64") else dtype, **how)
+    want = expected([part(r, count, dtype) for r in range(n)], op, dtype, up, down, local)
+    found = values(x, dtype)
+    wrong = np.flatnonzero(found != want)
+    assert len(wrong) == 0, (op, dtype, count, how, len(wrong), wrong[0], found[wrong[0]], want[wrong[0]])
+def sent(call):
+    comm.barrier()
+    before = comm.stats()
+    call()
+    return comm.stats().tx_bytes - before.tx_bytes
+"""
+
+# large enough for several pieces of a ring
+SIZES = "(20_000, 100_001, 1_500_000)"
+
+
+def with_oracle(code):
+    return program(ORACLE + code)
+
+
+class Wire(unittest.TestCase):
+    def check(self, code, agents=(0, 2, 4), world_size=4, env=None, sharding=None, **job):
+        for n in agents:
+            config = {"job": {"deterministic": True, **job}, "sharding": sharding or {}}
+            with self.subTest(agents=n), harness.Cluster(reducers=2, agents=n, config=config) as c:
+                local = f"local = {2 if n == 2 else 1}\n"
+                c.run(world_size, with_oracle(local + harness.python(code)[-1]), env=env)
+
+    def test_words_of_the_file(self):
+        for up, down in (("bf16", "bf16"), ("fp8", "fp8"), ("int8", "int8"), ("fp8", "bf16"), ("same", "int8")):
+            with self.subTest(up=up, down=down):
+                self.check(
+                    f"""
+                    for count in {SIZES}:
+                        check(count, "sum", up="{up}", down="{down}", local=local)
+                    check(50_000, "avg", up="{up}", down="{down}", local=local)
+                    check(16384, "sum", local=local)              # 64 KiB
+                    check(16385, "sum", up="{up}", down="{down}", local=local)
+                    x = np.full(100_000, rank, "float32")
+                    same(comm.all_reduce(x, "max"), np.full(100_000, n - 1))
+                    y = np.full(100_000, rank, "int32")
+                    same(comm.all_reduce(y), np.full(100_000, n * (n - 1) // 2))
+                    """,
+                    wire={"up": up, "down": down},
+                )
+
+    def test_rings_that_wrap_around(self):
+        """A stage of the client has room for a part of the operation."""
+        self.check(
+            """
+            check(3_000_000, up="fp8", down="fp8", local=local)
+            check(3_000_000, wire="bf16", up="bf16", down="bf16", local=local)
+            check(6_000_000, "sum", "bfloat16", wire="int8", up="int8", down="int8", local=local)
+            """,
+            agents=(2, 4),
+            sharding={"chunk_bytes": "4KiB", "window": 4},
+            wire="fp8",
+        )
+
+    def test_16_bit_gradients(self):
+        """A node's sum is not rounded before it is encoded; bf16 does not fit."""
+        self.check("""
+            for dtype in ("bfloat16", "float16"):
+                for wire in ("fp8", "int8"):
+                    for op in ("sum", "avg"):
+                        check(300_000, op, dtype, up=wire, down=wire, local=local, wire=wire)
+        """)
+        self.check('check(100_000, "sum", "bfloat16", wire="bf16")', agents=(0,))
+
+    def test_words_of_a_communicator(self):
+        """The environment and the argument go before the file, also with an agent."""
+        code = """
+            check(100_000, up="int8", down="bf16", local=local)
+            check(100_000, local=local, wire="same")
+            check(300, up="fp8", down="fp8", local=local, wire="fp8")
+        """
+        self.check(code, env={"REDUCTION_WIRE": "up=int8,down=bf16"}, wire="fp8")
+        self.check(
+            f"""
+            comm.close()
+            os.environ["REDUCTION_WIRE"] = "fp8"
+            comm = reduction.Communicator(job="another", wire="up=int8,down=bf16")
+            {code.strip()}
+            """,
+            agents=(0, 2),
+            wire="fp8",
+        )
+
+    def test_bytes(self):
+        """8 bits take 1.016 bytes for each element, and the headers."""
+        self.check(
+            """
+            x = np.ones(1 << 20, "float32")
+            plain = sent(lambda: comm.all_reduce(x, wire="same"))
+            coded = sent(lambda: comm.all_reduce(x))
+            assert 3.9 < plain / coded < 4, (plain, coded)
+            """,
+            agents=(0, 4),
+            wire="fp8",
+        )
+
+    def test_local_rank_0_serves_its_node(self):
+        config = {"job": {"deterministic": True, "wire": "fp8"}}
+        with harness.Cluster(reducers=2, config=config) as c:
+            code = """
+                check(200_000, up="fp8", down="fp8", local=2)
+                check(5000, wire="int8", up="int8", down="int8", local=2)
+            """
+            c.run(4, with_oracle(harness.python(code)[-1]), env=lambda r: place(r, [2, 2]))
+
+    def test_one_node(self):
+        """A node that sums by itself sends nothing, and rounds nothing."""
+        with harness.Cluster(agents=1, config={"job": {"wire": "fp8"}}) as c:
+            c.run(2, with_oracle('check(100_000); check(100_000, wire="int8")'))
+
+    def test_groups(self):
+        """No block has elements of two tensors: those of others do not matter."""
+        self.check(
+            """
+            counts = [1, 0, 127, 128, 129, 1000, 8192] * 8
+            xs = [np.full(c, (rank + 1) * 2.0 ** (20 * (i % 2)), "float32") for i, c in enumerate(counts)]
+            comm.all_reduce_coalesced(xs)
+            for i, (x, c) in enumerate(zip(xs, counts)):
+                same(x, np.full(c, 10 * 2.0 ** (20 * (i % 2))))
+            few = [np.full(c, rank + 0.3, "float32") for c in counts[:6]]
+            comm.all_reduce_coalesced(few)                        # at most 64 KiB
+            same(few[5], np.full(1000, sum(np.float32(r + 0.3) for r in range(n)), "float32"))
+            """,
+            wire="fp8",
+        )
+
+    def test_ranks_that_differ(self):
+        """The operation fails on all ranks, with both ranks and encodings."""
+        for agents in (0, 1, 2):
+            with self.subTest(agents=agents):
+                config = {"agent": {"single_node": "reducers"}}
+                with harness.Cluster(agents=agents, config=config) as c:
+                    c.run(
+                        2,
+                        program("""
+                            raises(reduction.ReductionError, "wants the result as", comm.all_reduce,
+                                   np.zeros(100, "float32"), wire="fp8" if rank else "bf16")
+                        """),
+                    )
+
+    def test_arguments(self):
+        with harness.Cluster() as c:
+            c.run(
+                1,
+                program("""
+                    raises(ValueError, "wire 'fp4' is unknown; known are same, bf16, fp8, int8", comm.all_reduce,
+                           np.zeros(2, "float32"), wire="fp4")
+                    raises(reduction.ReductionError, 'wire: found "fp4", expected same, bf16, fp8 or int8',
+                           reduction.Communicator, wire="fp4")
+                """),
+            )
+
+
+if __name__ == "__main__":
+    harness.main()
