@@ -56,6 +56,7 @@ $(B)/tests/unit/agent/worker/engine/test_engine_address: private WRAP := -Wl,--w
 $(e2e_bin) $(e2e_workers): $(B)/%: $(B)/%.o $(B)/lib/libreduction.so
 	$(LINK) -o $@ $(filter %.o,$^) -L$(B)/lib -lreduction -Wl,-rpath,'$$ORIGIN/../../lib:$$ORIGIN/../../../lib' $(e2e_libs) -pthread -lm
 $(addprefix $(B)/tests/e2e/,$(addprefix lib/test_,abort capi capi_arguments capi_ends closed wait) gpu/test_device): $(B)/tests/e2e/ranks.o
+$(B)/tests/e2e/worker_encode: $(patsubst %.c,$(B)/%.o,$(wildcard common/kernels/*.c) common/dtype.c common/error.c common/wire.c)
 # libreduction finds the driver library that the program has loaded
 $(B)/tests/e2e/gpu/test_device: private e2e_libs := -L$(B)/tests/cuda -l:libcuda.so.1 -Wl,-rpath,'$$ORIGIN/../../cuda'
 $(B)/tests/e2e/gpu/test_device: $(fake_cuda)
