@@ -37,7 +37,7 @@ LATENCY_ITERS = 500
 # for the estimate: share of the line, MB/s on loopback, seconds to start and end
 EXPECTED = {"reduction": (0.93, 600, 0.6), "gloo": (0.6, 250, 0.6), "ompi-ring": (0.45, 450, 1.4),
             "ompi": (0.3, 600, 1.4), "mpich": (0.18, 100, 1.4), "ompi-shm": (1, 900, 0.8),
-            "bare-loop": (0.93, 900, 0.5)}
+            "bare-loop": (0.93, 900, 0.5), "torch-bf16": (1, 250, 6), "torch-fp8": (1, 250, 6)}
 
 
 def parse_size(text):

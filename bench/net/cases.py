@@ -10,6 +10,8 @@ KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 RINGS = ("gloo", "ompi-ring")
 TCP_PEERS = ("gloo", "ompi-ring", "ompi", "mpich")
 SHARED_MEMORY = ("ompi-shm",)  # not over TCP: shown beside the others, never used for a target
+LESS = ("gloo", "torch-bf16", "torch-fp8")
+WIRES = ("bf16", "fp8", "int8")
 SECURED = ("tls", "grpc", "grpc+tls")
 # Systems on one machine that do the same work: tables and plots compare only systems of
 # one group.
@@ -105,6 +107,9 @@ TABLE = [
          targets={"plain": 0.5, "plain_from": 4 * MIB}, asked=True),
     Case("transports-link", 4, 2, sizes=(64 * KIB, 4 * MIB, 64 * MIB), peers=(), ways=SECURED,
          targets={"plain": 0.95, "plain_from": 4 * MIB}, asked=True),
+    Case("wire-n4", 4, 4, sizes=(16 * MIB, 64 * MIB), peers=LESS, ways=WIRES, asked=True),
+    Case("wire-n4-250", 4, 4, rate="250mbit", sizes=(16 * MIB, 64 * MIB), peers=LESS, ways=WIRES, asked=True),
+    Case("wire-n8", 8, 8, rate="250mbit", sizes=(16 * MIB, 64 * MIB), peers=LESS, ways=WIRES, asked=True),
     Case("kernels", kind=KERNELS, sizes=(), peers=(),
          targets={"kernel": {"float32": 0.9, "float16": 0.8, "bfloat16": 0.8}}),
 ]

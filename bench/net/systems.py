@@ -253,7 +253,31 @@ class Mpich(System):
         return [_start(launch, 0, command, env, "rank0")]
 
 
-WAYS = ("", "local", "local+malloc", "node", "node+malloc", "agent", "tls", "grpc", "grpc+tls")
+class TorchWire(System):
+    """torch's gloo with fewer bytes, see peers/torch_wire.py. The environment variable BENCH_TORCH names a Python that
+    has torch."""
+
+    moves_bytes = False  # while it imports torch, which takes seconds
+    START_S = 60
+
+    def __init__(self, how):
+        self.how, self.name = how, f"torch-{how}"
+
+    def missing(self, _build):
+        python = os.environ.get("BENCH_TORCH")
+        return None if python and shutil.which(python) else f"{self.name}: BENCH_TORCH names no Python with torch"
+
+    def start_ranks(self, launch):
+        script = HERE.parent / "peers/torch_wire.py"
+        launch.limit_s += self.START_S
+        return _each_rank(launch, lambda r: [
+            os.environ["BENCH_TORCH"], script, self.how, "--bytes", launch.size, "--iters", launch.iters, "--warmup",
+            launch.warmup, "--rank", r, "--ranks", launch.place.n, "--store", launch.dir],
+            lambda _r: {"GLOO_SOCKET_IFNAME": "lo" if launch.place.loopback else "eth0"})
+
+
+WIRES = ("bf16", "fp8", "int8")  # each rank connects for itself; with this job.wire
+WAYS = ("", "local", "local+malloc", "node", "node+malloc", "agent", "tls", "grpc", "grpc+tls", *WIRES)
 
 
 class Ours(System):
@@ -270,6 +294,9 @@ class Ours(System):
         self.node, self.agent = way in ("local", "node"), way == "agent"
         self.grpc, self.tls = way.startswith("grpc"), way.endswith("tls")
         self.sections = {"agent": {"single_node": "reducers"}} if way in ("node", "agent") else {}
+        self.exact = way not in WIRES
+        if not self.exact:
+            self.sections["job"] = {"name": "bench-net", "wire": way}
         if sharding != "default":
             window, x, chunk = sharding.partition("x")
             if not x or not window.isdigit() or not chunk[:-1].isdigit() or chunk[-1] not in "KM":
@@ -342,7 +369,7 @@ class Ours(System):
                 way = ["--agent", f"{launch.dir}/agent{place.workers[rank]}.sock"]
             return [launch.build / "bin/reduction-bench", *way, "--config", f"{launch.dir}/job.yaml", "--inplace",
                     "no", "--json", "--timeout", math.ceil(launch.limit_s),
-                    *(["--malloc"] if self.malloc else []), *launch.common()]
+                    *(["--malloc"] if self.malloc else []), "--check", int(self.exact), *launch.common()]
 
         return _each_rank(launch, command, lambda r: {
             "RANK": str(r), "WORLD_SIZE": str(place.n), "LOCAL_RANK": str(r if place.loopback else 0),
@@ -399,7 +426,8 @@ class BareLoop(System):
 def peers():
     """Returns all peers by name, in the order of reports."""
     return {s.name: s for s in (Gloo(), OpenMPI("ompi-ring", ring=True), OpenMPI("ompi"), Mpich(),
-                                OpenMPI("ompi-shm", btl="vader"), BareLoop())}
+                                OpenMPI("ompi-shm", btl="vader"), BareLoop(), TorchWire("bf16"),
+                                TorchWire("fp8"))}
 
 
 def line_MBps(lab, place, build, seconds=1.5):
