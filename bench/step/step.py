@@ -8,6 +8,7 @@
     gloo+fp16        gloo and DDP's float16 hook
     group+fp16       the backend `reduction` and DDP's float16 hook
     reducers+fp16    gloo and DDP's float16 wrapper around our hook
+    reducers+wire:W  gloo and our hook with job.wire W: bf16, fp8 or int8
 
 Every host is a network namespace (bench/net/lab.py). A launch trains a model for some steps with one system. Systems
 take turns. The result is the median over all steps of all launches. A step lasts as long as that of its slowest rank.
@@ -38,6 +39,7 @@ CASES = {
     for n, rate in ((4, "1gbit"), (4, "250mbit"), (4, "100mbit"), (8, "250mbit"), (8, "100mbit"))
 }
 SYSTEMS = ("gloo", "group", "reducers", "gloo+fp16", "group+fp16", "reducers+fp16")
+WIRES = ("reducers+wire:bf16", "reducers+wire:fp8", "reducers+wire:int8")
 PORT = 29500
 START_S = 60
 
@@ -50,7 +52,7 @@ def parse_arguments():
     p.add_argument(
         "--cases", default=",".join(CASES), help=f"workers, as many reducers, rate of links; of {', '.join(CASES)}"
     )
-    p.add_argument("--systems", default=",".join(SYSTEMS), help="comma-separated (default all)")
+    p.add_argument("--systems", default=",".join(SYSTEMS), help="comma-separated (default those without wire)")
     p.add_argument("--repeats", type=int, default=3, help="launches of each system (default 3)")
     p.add_argument("--steps", type=int, default=5, help="timed steps of a launch (default 5)")
     p.add_argument("--build", type=pathlib.Path, default=ROOT / "build" / "default")
@@ -63,7 +65,7 @@ def parse_arguments():
     except ValueError:
         p.error(f'--mib: found "{args.mib}", expected numbers such as 16,64')
     args.cases, args.systems = args.cases.split(","), args.systems.split(",")
-    for option, known in (("cases", CASES), ("systems", SYSTEMS)):
+    for option, known in (("cases", CASES), ("systems", SYSTEMS + WIRES)):
         for word in getattr(args, option):
             if word not in known:
                 p.error(f'--{option}: found "{word}", expected {", ".join(known)}')
@@ -72,7 +74,7 @@ def parse_arguments():
     return args
 
 
-def environment(lab, place, rank, folder, build):
+def environment(lab, place, rank, folder, args, system):
     """Returns the environment that a launcher such as torchrun gives to the only rank of a node."""
     return dict(
         os.environ,
@@ -87,7 +89,8 @@ def environment(lab, place, rank, folder, build):
         OMP_NUM_THREADS="1",
         PYTHONPATH=str(ROOT / "agent" / "python"),
         PYTHONDONTWRITEBYTECODE="1",
-        REDUCTION_LIBRARY=str(build / "lib" / "libreduction.so.0"),
+        REDUCTION_LIBRARY=str(args.build / "lib" / "libreduction.so.0"),
+        REDUCTION_WIRE=system.partition(":")[2] or "same",
         REDUCTION_CONFIG=f"{folder}/job.yaml",
         REDUCTION_MODE="direct",
     )
@@ -113,7 +116,7 @@ def launch(lab, place, system, mib, args):
                             stdout=subprocess.PIPE,
                             stderr=errors,
                             stdin=subprocess.DEVNULL,
-                            env=environment(lab, place, rank, folder, args.build),
+                            env=environment(lab, place, rank, folder, args, system),
                         )
                     )
             deadline = time.monotonic() + START_S + (args.steps + 3) * slowest
@@ -172,7 +175,7 @@ def measure(n, rate, args):
 def print_table(lines):
     """Prints the seconds of a step, and how many times faster each system is than gloo (float16: than gloo with
     float16)."""
-    systems = [system for system in SYSTEMS if any(line["system"] == system for line in lines)]
+    systems = [system for system in SYSTEMS + WIRES if any(line["system"] == system for line in lines)]
     print(f"\n{'workers, link, gradients':26}" + "".join(f"{s:>20}" for s in systems) + f"{'compute':>10}")
     by = {(x["n"], x["rate"], x["mib"], x["system"]): x for x in lines}
     for n, rate, mib in dict.fromkeys(k[:3] for k in by):
