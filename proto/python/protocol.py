@@ -18,10 +18,11 @@ from google.protobuf import descriptor_pb2, message_factory
 HEADER = struct.Struct("<2sBBBBBBIIQQQIIIIII")
 FIELDS = ("magic version type flags priority dtype op payload_len chunk seq count ack generation name_hash chunk_elems "
           "tensors payload_sum header_sum").split()  # fmt: skip
+SHARED = {"up": ("dtype", 4), "down": ("op", 5)}  # fields in the high bits of another one
 Kind = enum.IntEnum("Kind", "HELLO WELCOME REFUSED WAITING START DATA RESULT PING ABORT GOODBYE VIEW RESUME HAVE FETCH "
                             "KEPT SETTLE DRAIN LATE CHALLENGE PROOF PROBE NONFINITE")  # fmt: skip
 WIDE, ROOT, CHECKED = 1, 2, 4  # flags
-FEATURE_START, FEATURE_PROBE, FEATURE_NONFINITE = 1, 2, 4
+FEATURE_START, FEATURE_PROBE, FEATURE_NONFINITE, FEATURE_ENCODINGS = 1, 2, 4, 8
 
 FOLDER = pathlib.Path(__file__).resolve().parents[1]
 PROTOC = ["protoc", f"--proto_path={FOLDER}", "--descriptor_set_out=/dev/stdout", "reduction.proto"]
@@ -41,6 +42,8 @@ def checksum(data):
 def encode(kind, payload=b"", **fields):
     """Returns a frame. fields: by their names in the header, wrong ones too."""
     values = {"magic": b"RS", "version": 1, "type": kind, "payload_len": len(payload), **fields}
+    for name, (other, bits) in SHARED.items():
+        values[other] = values.get(other, 0) | values.get(name, 0) << bits
     head = HEADER.pack(*(values.get(name, 0) for name in FIELDS))[:60]
     return head + struct.pack("<I", fields.get("header_sum", checksum(head))) + payload
 
@@ -48,6 +51,8 @@ def encode(kind, payload=b"", **fields):
 def decode(data):
     """Returns the fields of a header of 64 bytes. Raises ValueError, in the order in which a receiver checks."""
     head = dict(zip(FIELDS, HEADER.unpack(data[:64])))
+    for name, (other, bits) in SHARED.items():
+        head[name], head[other] = head[other] >> bits, head[other] & (1 << bits) - 1
     most = 16 << 20 if head["type"] in (Kind.DATA, Kind.RESULT, Kind.KEPT, Kind.PROBE) else 4096
     for what, wrong in {
         "magic": head["magic"] != b"RS",

@@ -9,13 +9,16 @@ proto/vectors/README.md describes the files.
 import json
 import pathlib
 import re
-import struct
 import sys
 
+import blocks
+import numpy as np
 import protocol as p
 from protocol import checksum, pb
 
-HEADER = [name for name in p.FIELDS if name not in ("magic", "version", "type", "payload_len", "header_sum")]
+AVG = 4  # an op
+OWN = ("magic", "version", "type", "payload_len", "header_sum")
+HEADER = [name for name in (*p.FIELDS, *p.SHARED) if name not in OWN]
 
 
 class Wrong(Exception):
@@ -170,6 +173,29 @@ def check_group(entry):
     same("hash", p.group_hash(tensors), entry["hash"])
 
 
+def check_block(entry):
+    keys(entry, ["wire", "seq", "rank", "first", "values", "encoded", "decoded"])
+    wire, x = blocks.WIRES.index(entry["wire"]), np.frombuffer(bytes.fromhex(entry["values"]), np.float32)
+    bits = None
+    if "seq" in entry:
+        bits = blocks.random_bits(int(entry["seq"]), entry["rank"], int(entry["first"]), x.size)
+    same("encoded", blocks.encode(wire, x, bits).hex(), entry["encoded"])
+    same("decoded", blocks.decode(wire, bytes.fromhex(entry["encoded"]), x.size).tobytes().hex(), entry["decoded"])
+
+
+def check_code(entry):
+    keys(entry, ["wire", "encoded", "decoded"])
+    wire, data = blocks.WIRES.index(entry["wire"]), bytes.fromhex(entry["encoded"])
+    same("decoded", blocks.decode(wire, data, len(entry["decoded"]) // 8).tobytes().hex(), entry["decoded"])
+
+
+def check_chunk(entry):
+    keys(entry, ["size", "up", "down", "chunk_bytes", "decoded_bytes", "chunk_elems"])
+    up, down = blocks.WIRES.index(entry["up"]), blocks.WIRES.index(entry["down"])
+    found = blocks.chunk_elems(entry["size"], up, down, entry["chunk_bytes"], entry["decoded_bytes"])
+    same("chunk_elems", found, entry["chunk_elems"])
+
+
 class Trace:
     """Follows a recorded job: views, and what each rank sent for each chunk on each reducer."""
 
@@ -178,6 +204,7 @@ class Trace:
         self.lanes, self.owner, self.ranks = setup["lanes"], setup["owner"], setup["ranks"]
         self.lives = [[0] * len(self.lanes) for _ in range(self.ranks)]
         self.starts, self.resumed, self.sent, self.results, self.fetched = {}, {}, {}, {}, set()
+        self.data = {}
 
     def check(self, entry):
         head, payload = check_frame(entry)
@@ -187,6 +214,8 @@ class Trace:
             shard = (head["chunk"] + head["seq"]) % len(self.owner)
             same("place", (reducer, entry["lane"]), p.place(self.lanes, self.owner, self.lives[rank])[shard])
             sent.setdefault(chunk, {})[rank] = payload if kind == "DATA" else None
+            if kind == "DATA":
+                same("contribution that is sent again", payload, self.data.setdefault((rank, chunk), payload))
         elif kind == "VIEW" and entry["from"] == "worker":
             view = pb.View.FromString(payload)
             self.lives[rank], self.starts[reducer, rank] = list(view.lives), view.start
@@ -200,10 +229,14 @@ class Trace:
                 sent.clear()
         elif kind == "RESULT":
             same("ranks", sorted(sent[chunk]), list(range(self.ranks)))
-            parts = sent[chunk].values()
+            parts = [part for _, part in sorted(sent[chunk].items())]
             if None not in parts:
-                floats = [struct.unpack(f"<{len(part) // 4}f", part) for part in parts]
-                self.results[chunk] = struct.pack(f"<{len(floats[0])}f", *map(sum, zip(*floats)))
+                n = min(head["chunk_elems"], head["count"] - head["chunk"] * head["chunk_elems"])
+                result, *others = (blocks.decode(head["up"], part, n) for part in parts)  # of float32
+                for other in others:
+                    result = result + other
+                divisor = np.float32(self.ranks if head["op"] == AVG else 1)
+                self.results[chunk] = blocks.encode(head["down"], result / divisor)
             same("result", payload, b"" if sent[chunk][rank] is None else self.results[chunk])
         elif kind == "FETCH":
             same("HAVE of the rank", sent[chunk][rank], None)
@@ -227,9 +260,9 @@ def check_trace(entries):
 CHECKS = {
     "frames": check_frame, "bad": check_bad, "handshakes": check_handshake, "digests": check_digest,
     "maps": check_map, "placements": check_placement, "names": check_name, "groups": check_group,
-    "runs": check_run,
+    "runs": check_run, "blocks": check_block, "codes": check_code, "chunks": check_chunk,
 }  # fmt: skip
-FILES = ["frames", "handshakes", "digests", "placements", "names", "failover"]
+FILES = ["frames", "handshakes", "digests", "placements", "names", "encodings", "failover"]
 
 
 def check_file(path):

@@ -316,6 +316,7 @@ static const ProtobufCMessageDescriptor *descriptor(unsigned type)
 	    [FRAME_WELCOME] = &reduction__v1__welcome__descriptor,
 	    [FRAME_REFUSED] = &reduction__v1__refused__descriptor,
 	    [FRAME_WAITING] = &reduction__v1__waiting__descriptor,
+	    [FRAME_START] = &reduction__v1__start__descriptor,
 	    [FRAME_ABORT] = &reduction__v1__abort__descriptor,
 	    [FRAME_LATE] = &reduction__v1__late__descriptor,
 	    [FRAME_NONFINITE] = &reduction__v1__nonfinite__descriptor,
@@ -329,9 +330,9 @@ static const ProtobufCMessageDescriptor *descriptor(unsigned type)
 /* Reads `header`, whose unknown keys are errors. */
 static int take_header(const struct ydoc_node *header, struct frame *f, struct rs_err *e)
 {
-	static const char *const names[] = {"flags",       "priority", "dtype",      "op",         "chunk",
-					    "seq",         "count",    "ack",        "generation", "name_hash",
-					    "chunk_elems", "tensors",  "payload_sum"};
+	static const char *const names[] = {"flags",       "priority", "dtype",       "op",         "chunk",
+					    "seq",         "count",    "ack",         "generation", "name_hash",
+					    "chunk_elems", "tensors",  "payload_sum", "up",         "down"};
 	enum { N = sizeof names / sizeof names[0] };
 	uint64_t v[N] = {0};
 
@@ -361,6 +362,8 @@ static int take_header(const struct ydoc_node *header, struct frame *f, struct r
 	else
 		f->of.tensors = (uint32_t)v[11];
 	f->payload_sum = (uint32_t)v[12];
+	f->of.up = v[13] & 15;
+	f->of.down = v[14] & 7;
 	return RS_OK;
 }
 

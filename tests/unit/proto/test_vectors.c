@@ -2,6 +2,7 @@
 /* The test vectors of proto/vectors: what the C code computes is what the files say. JSON
  * is YAML, so the parser of the configuration reads them. */
 #include "common/auth.h"
+#include "common/kernels/kernels.h"
 #include "config/config.h"
 #include "config/run.h"
 #include "config/shardmap.h"
@@ -306,6 +307,99 @@ static int check_group(const struct ydoc_node *n, struct rs_err *e)
 	return check_hash(n, hash ? hash : 1, e);
 }
 
+static int take_wire(const struct ydoc_node *n, const char *key, unsigned *ret, struct rs_err *e)
+{
+	for (*ret = 0; *ret < RS_WIRE_NR; ++*ret)
+		if (strcmp(vectors_text(n, key), rs_wire_name(*ret)) == 0)
+			return RS_OK;
+	return rs_fail(e, RS_EPROTO, "%s is not an encoding", key);
+}
+
+/* Reads the bytes of a key, and compares them with those that were computed. */
+static int check_bytes(const struct ydoc_node *n, const char *key, const void *found, size_t len, struct rs_err *e)
+{
+	struct vectors_bytes want;
+
+	if (vectors_hex(&want, vectors_text(n, key), e))
+		return e->code;
+	if (want.len != len || memcmp(want.at, found, len) != 0)
+		return rs_fail(e, RS_EPROTO, "%s differs", key);
+	return RS_OK;
+}
+
+/* Decodes `encoded` to n elements with each table of kernels. */
+static int check_decoded(const struct ydoc_node *node, unsigned wire, size_t n, struct rs_err *e)
+{
+	uint8_t out[sizeof((struct vectors_bytes *)0)->at];
+	const struct rs_kernels *k;
+	struct vectors_bytes raw;
+	int rc = vectors_hex(&raw, vectors_text(node, "encoded"), e);
+
+	if (rc)
+		return rc;
+	if (n * sizeof(float) > sizeof out || raw.len != rs_wire_bytes(wire, sizeof(float), n))
+		return rs_fail(e, RS_EPROTO, "encoded has another length");
+	for (unsigned i = 0; !rc && (k = rs_kernels_usable(i)); i++) {
+		k->decode[wire](out, raw.at, n);
+		rc = check_bytes(node, "decoded", out, n * sizeof(float), e);
+	}
+	return rc;
+}
+
+static int check_block(const struct ydoc_node *node, struct rs_err *e)
+{
+	uint8_t out[sizeof((struct vectors_bytes *)0)->at];
+	uint64_t seq, rank, first;
+	const struct rs_kernels *k;
+	struct vectors_bytes in;
+	bool random = vectors_get(node, "seq");
+	unsigned wire;
+	size_t n;
+	int rc;
+
+	if (take_wire(node, "wire", &wire, e) || vectors_hex(&in, vectors_text(node, "values"), e))
+		return e->code;
+	if (random && (vectors_number(node, "seq", &seq, e) || vectors_number(node, "rank", &rank, e) ||
+		       vectors_number(node, "first", &first, e)))
+		return e->code;
+	n = in.len / sizeof(float);
+	rc = check_decoded(node, wire, n, e);
+	for (unsigned i = 0; !rc && (k = rs_kernels_usable(i)); i++) {
+		if (random)
+			k->encode_random[wire](out, in.at, n, seq * UINT64_C(0x9e3779b97f4a7c15) + rank, first);
+		else
+			k->encode[wire](out, in.at, n);
+		rc = check_bytes(node, "encoded", out, rs_wire_bytes(wire, sizeof(float), n), e);
+	}
+	return rc;
+}
+
+static int check_code(const struct ydoc_node *node, struct rs_err *e)
+{
+	struct vectors_bytes out;
+	unsigned wire;
+
+	if (take_wire(node, "wire", &wire, e) || vectors_hex(&out, vectors_text(node, "decoded"), e))
+		return e->code;
+	return check_decoded(node, wire, out.len / sizeof(float), e);
+}
+
+static int check_chunk(const struct ydoc_node *node, struct rs_err *e)
+{
+	uint64_t size, chunk_bytes, decoded_bytes, want;
+	unsigned up, down, found;
+
+	if (take_wire(node, "up", &up, e) || take_wire(node, "down", &down, e) ||
+	    vectors_number(node, "size", &size, e) || vectors_number(node, "chunk_bytes", &chunk_bytes, e) ||
+	    vectors_number(node, "decoded_bytes", &decoded_bytes, e) || vectors_number(node, "chunk_elems", &want, e))
+		return e->code;
+	if (decoded_bytes < 2 * chunk_bytes)
+		decoded_bytes = 2 * chunk_bytes;
+	found = operation_chunk_elems(&(struct operation){.size = (uint8_t)size, .up = up & 15, .down = down & 7},
+				      (uint32_t)chunk_bytes, (uint32_t)decoded_bytes);
+	return found == want ? RS_OK : rs_fail(e, RS_EPROTO, "computed %u", found);
+}
+
 static int check_frame(const struct ydoc_node *n, struct rs_err *e)
 {
 	struct vectors_bytes raw;
@@ -383,6 +477,9 @@ static const struct vectors_section sections[] = {
     {"names", check_name},
     {"groups", check_group},
     {"runs", check_run},
+    {"blocks", check_block},
+    {"codes", check_code},
+    {"chunks", check_chunk},
     {NULL, NULL},
 };
 
@@ -391,8 +488,8 @@ static const struct {
 	unsigned entries; /* at least */
 	bool exact;       /* no other input has the same output, except for bad frames */
 } files[] = {
-    {"frames", 45, true},      {"handshakes", 4, true}, {"digests", 13, true},
-    {"placements", 25, false}, {"names", 15, true},     {"failover", 100, false},
+    {"frames", 45, true}, {"handshakes", 4, true},  {"digests", 13, true},    {"placements", 25, false},
+    {"names", 15, true},  {"failover", 100, false}, {"encodings", 48, false},
 };
 
 START_TEST(all_vectors_are_right)
