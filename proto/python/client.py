@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The reference client: one rank of a job, over TCP or gRPC, with secrets, TLS, groups, checksums, lanes and failover.
+"""The reference client: one rank of a job, over TCP or gRPC, with secrets, TLS, groups, encodings, checksums, lanes and
+failover.
 
-It follows proto/README.md, for readers and not for speed. protocol.py has the frames and the algorithms. It needs
-python3-numpy, and python3-grpcio for gRPC.
+It follows proto/README.md, for readers and not for speed. protocol.py has the frames and the algorithms, blocks.py the
+encodings. It needs python3-numpy, and python3-grpcio for gRPC.
 """
 
 import asyncio
@@ -12,6 +13,7 @@ import secrets
 import ssl
 from types import SimpleNamespace
 
+import blocks
 import numpy as np
 import protocol as p
 from protocol import Kind, pb
@@ -89,7 +91,7 @@ class Communicator:
         fields = dict(job=job, rank=rank, world_size=world_size, incarnation=secrets.randbits(64), processes=1,
                       label=f"python rank {rank}", software="reference client", chunk_bytes=32768, window=32,
                       priorities=2, detect_ms=10000, retain=len(reducers) > 1,
-                      features=p.FEATURE_START | p.FEATURE_PROBE)  # fmt: skip
+                      features=p.FEATURE_START | p.FEATURE_PROBE | p.FEATURE_ENCODINGS)  # fmt: skip
         self.hello = h = pb.Hello(**{**fields, **hello})
         h.config_digest = p.digest(h.deterministic, h.checksum, h.chunk_bytes, h.window, h.priorities,
                                    [(name, lanes) for name, _, lanes in reducers], owner)  # fmt: skip
@@ -102,6 +104,7 @@ class Communicator:
         self.ended, self.error = False, None
         self.lives = [0] * len(reducers)  # the view
         self.start = 0  # which start of the job this is, if a reducer has said it
+        self.features = self.hello.features  # what the job uses, as far as this rank knows
         self.begin_view()
 
     async def join(self, seconds=60):
@@ -113,17 +116,22 @@ class Communicator:
             self.fail(TIMEOUT, f"rank {self.hello.rank}: not all ranks and reducers came within {seconds} s")
         await self.started
 
-    def all_reduce(self, array, op="sum", name_hash=0, tensors=0, root=None):
-        """Starts an operation. Returns a future with its result. root: of a broadcast, whether this rank sends."""
+    def all_reduce(self, array, op="sum", name_hash=0, tensors=0, root=None, up="same", down="same", random=False):
+        """Starts an operation. Returns a future with its result. root: of a broadcast, whether this rank sends. up and
+        down: the encodings; random: how the contribution is rounded."""
         if self.error:
             raise self.error
+        up, down = blocks.WIRES.index(up), blocks.WIRES.index(down)
+        if (up or down) and not self.features & p.FEATURE_ENCODINGS:
+            raise ValueError("not all ranks and reducers know encodings")
         priority = (self.hello.priorities - 1) * (array.nbytes <= 65536)
-        flat, elems = array.ravel(), self.hello.chunk_bytes // array.itemsize
+        elems = blocks.chunk_elems(array.itemsize, up, down, self.hello.chunk_bytes, self.hello.decoded_bytes)
         fields = dict(dtype=DTYPES.index(array.dtype.name), op=OPS[op], seq=self.accepted, count=array.size,
-                      name_hash=name_hash, tensors=tensors, chunk_elems=elems, priority=priority)  # fmt: skip
+                      name_hash=name_hash, tensors=tensors, chunk_elems=elems, priority=priority, up=up,
+                      down=down)  # fmt: skip
         op = SimpleNamespace(seq=self.accepted, array=array, chunks=[], done=asyncio.get_running_loop().create_future())
         for i in range(max(1, -(-array.size // elems))):
-            data = b"" if root is False else flat[i * elems : (i + 1) * elems].tobytes()
+            data = b"" if root is False else self.encode(array.ravel(), i * elems, fields, random)
             op.chunks.append(SimpleNamespace(fields=dict(fields, chunk=i), shard=(i + op.seq) % len(self.owner),
                                              priority=priority, position=self.ends[priority] + i, state=TO_SEND,
                                              data=data, flags=p.ROOT if root else 0, result=None))  # fmt: skip
@@ -134,15 +142,31 @@ class Communicator:
         self.send()
         return op.done
 
+    def encode(self, flat, first, fields, random):
+        """The contribution to a chunk. It is made once, so that it is the same when it is sent again."""
+        part = flat[first : first + fields["chunk_elems"]]
+        if not fields["up"]:
+            return part.tobytes()
+        bits = blocks.random_bits(fields["seq"], self.hello.rank, first, part.size) if random else None
+        return blocks.encode(fields["up"], part.astype(np.float32), bits)
+
+    def decode(self, array, chunk):
+        """A result as bytes of the dtype."""
+        first, fields = chunk.fields["chunk"] * chunk.fields["chunk_elems"], chunk.fields
+        n = min(array.size - first, fields["chunk_elems"])
+        return blocks.decode(fields["down"], chunk.result, n).astype(array.dtype) if fields["down"] else chunk.result
+
     def broadcast(self, array, root):
         return self.all_reduce(array, "broadcast", root=root == self.hello.rank)
 
-    async def group(self, tensors, op="sum"):
-        """tensors: (name, array) of each, of one dtype, none above 32 KiB, all together at most 1 MiB."""
+    async def group(self, tensors, op="sum", block=1, **wire):
+        """tensors: (name, array) of each, of one dtype, none above 32 KiB, all together at most 1 MiB. block: elements
+        of which each takes a multiple."""
         name = p.group_hash([(a.size, p.name_hash(n)) for n, a in tensors])
-        flat = await self.all_reduce(np.concatenate([a.ravel() for _, a in tensors]), op, name, len(tensors))
-        parts = np.split(flat, np.cumsum([a.size for _, a in tensors])[:-1])
-        return [part.reshape(a.shape) for part, (_, a) in zip(parts, tensors)]
+        padded = [np.pad(a.ravel(), (0, -a.size % block)) for _, a in tensors]
+        flat = await self.all_reduce(np.concatenate(padded), op, name, len(tensors), **wire)
+        parts = np.split(flat, np.cumsum([a.size for a in padded])[:-1])
+        return [part[: a.size].reshape(a.shape) for part, (_, a) in zip(parts, tensors)]
 
     async def close(self):
         while not self.error and (self.ops or (self.hello.retain and self.stable < self.accepted)):
@@ -184,6 +208,8 @@ class Communicator:
         hello = pb.Hello(reducer=name, lane=lane.index, lanes=lanes, rejoin=not self.is_alive(lane),
                          nonce=secrets.token_bytes(32) if self.secret else b"")  # fmt: skip
         hello.MergeFrom(self.hello)
+        if hello.rejoin:
+            hello.features = self.features
         hello, mac = hello.SerializeToString(), b""
         self.say(lane, Kind.HELLO, hello)
         head, payload = await receive(reader)
@@ -217,6 +243,8 @@ class Communicator:
         if start.start and known and start.start != known:
             self.fail(MISMATCH, f"rank {self.hello.rank}: two trainings use the job {self.hello.job}")
         self.start = start.start or self.start
+        if not self.started.done():
+            self.features &= start.features
 
     def say(self, lane, kind, payload=b"", flags=0, **fields):
         """Sends a frame. Control frames with a payload are CHECKED, others in jobs with checksums."""
@@ -251,6 +279,8 @@ class Communicator:
                 self.merge(pb.View.FromString(payload).lives, "another rank has lost it")
             case Kind.RESUME if (view := pb.View.FromString(payload)).lives == self.lives:  # else there was a later one
                 lane.state = RUNNING
+                if not self.accepted:
+                    self.features &= view.features
                 for chunk in self.chunks:
                     if chunk.position < view.start[chunk.priority] and self.lane_of(chunk) is lane:
                         chunk.state = DONE
@@ -300,7 +330,7 @@ class Communicator:
             chunk.result = payload or chunk.data  # the root of a broadcast gets none
         while self.ops and all(chunk.result is not None for chunk in self.ops[0].chunks):
             op = self.ops.pop(0)
-            result = bytearray().join(chunk.result for chunk in op.chunks)
+            result = bytearray().join(self.decode(op.array, chunk) for chunk in op.chunks)
             op.done.set_result(np.frombuffer(result, op.array.dtype).reshape(op.array.shape))
         self.chunks = [c for c in self.chunks if c.state < DONE or c.position >= self.stable_position(c.priority)]
 
@@ -347,7 +377,7 @@ class Communicator:
     def send_view(self, lane):
         lane.state = min(lane.state, STARTED)
         view = pb.View(lives=self.lives, start=map(self.stable_position, range(4)),
-                       features=self.hello.features)
+                       features=self.features)
         self.say(lane, Kind.VIEW, view.SerializeToString())
 
     # the end

@@ -1,8 +1,8 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
 # run: beside-others no-tsan
-"""The reference client of proto/python in jobs with C workers: over TCP and gRPC, with secrets, TLS, checksums, groups
-and several lanes, while reducers are killed and return. Every result is checked on every rank.
+"""The reference client of proto/python in jobs with C workers: over TCP and gRPC, with secrets, TLS, checksums, groups,
+encodings and several lanes, while reducers are killed and return. Every result is checked on every rank.
 
 Not under ThreadSanitizer: it reports races in Python's own gRPC.
 """
@@ -29,9 +29,9 @@ class Reference(unittest.TestCase):
         self.secret.write_text("a secret of more than 16 bytes\n")
         self.secret.chmod(0o600)
 
-    def start(self, c, rounds, gates=(), settings=None, config=None):
-        """Starts two ranks of each kind. settings: of the reference client."""
-        common = {"rounds": rounds, "gates": list(gates)}
+    def start(self, c, rounds, gates=(), settings=None, config=None, wire=None):
+        """Starts two ranks of each kind. settings: of the reference client; wire: encodings."""
+        common = {"rounds": rounds, "gates": list(gates), "wire": wire}
         full = {**common, "job": "test", "run": "test", "chunk_bytes": KIB16, "grpc": c.transport == "grpc",
                 "reducers": [(f"r{i}", c.address(i), c.lanes) for i in range(len(c.reducers))],
                 **(settings or {})}  # fmt: skip
@@ -53,11 +53,11 @@ class Reference(unittest.TestCase):
     def gate(self, procs, seq):
         procs[0].wait_text(rf'"what": "gate", "round": {seq}\}}', stream="out")
 
-    def failover(self, transport, settings, config, server=None):
+    def failover(self, transport, settings, config, server=None, wire=None):
         """Reducer r1 is killed, returns, and then r0 is killed, so that r1 is the last one."""
         config = {"sharding": {"chunk_bytes": "16KiB"}, **config}
         with harness.Cluster(reducers=2, lanes=2, transport=transport, config=config, server_config=server) as c:
-            procs = self.start(c, 40, [10, 20, 30], settings)
+            procs = self.start(c, 40, [10, 20, 30], settings, wire=wire)
             self.gate(procs, 10)
             c.reducers[1].kill()
             procs[0].tell()
@@ -83,6 +83,24 @@ class Reference(unittest.TestCase):
     @unittest.skipUnless(harness.HAS_GRPC, "this build has no gRPC")
     def test_failover_over_grpc(self):
         self.failover("grpc", {}, {})
+
+    def encodings(self, up, down, rounding="nearest"):
+        """Returns the settings of the reference client, the configuration, and what both kinds of ranks use."""
+        settings = {"deterministic": True, "decoded_bytes": 0 if {up, down} <= {"same", "bf16"} else 4 * KIB16}
+        config = {"job": {"deterministic": True, "wire": {"up": up, "down": down, "rounding": rounding}}}
+        return settings, config, {"up": up, "down": down, "random": rounding != "nearest"}
+
+    def test_failover_with_encodings(self):
+        settings, config, wire = self.encodings("fp8", "int8", "stochastic")
+        self.failover("tcp", settings, config, wire=wire)
+
+    def test_encodings(self):
+        for words in (("bf16", "bf16"), ("fp8", "fp8"), ("int8", "bf16", "stochastic"), ("bf16", "same", "stochastic"),
+                      ("same", "int8")):  # fmt: skip
+            settings, config, wire = self.encodings(*words)
+            config["sharding"] = {"chunk_bytes": "16KiB"}
+            with self.subTest(words), harness.Cluster(reducers=2, lanes=2, config=config) as c:
+                self.done(self.start(c, 3, settings=settings, wire=wire))
 
     def test_tls(self):
         folder = certs.Folder(self.dir / "certs", "reducer:localhost,127.0.0.1", "client:worker")
