@@ -66,7 +66,7 @@ static void print_ranks(const Reduction__V1__JobStatus *job)
 static void print_job(const Reduction__V1__JobStatus *job, int64_t now_ms)
 {
 	static const char *const states[] = {"unknown", "gathering", "running", "draining", "ended"};
-	char name[CELL], since[CELL], in[CELL], out[CELL], mem[CELL];
+	char name[CELL], since[CELL], in[CELL], out[CELL], mem[CELL], up[CELL], down[CELL];
 
 	printf("\njob %s  generation %u  %s for %s  %u of %u ranks  operations %" PRIu64 "  memory %s",
 	       show_text(job->name, name), job->generation, (unsigned)job->state < 5 ? states[job->state] : states[0],
@@ -77,6 +77,8 @@ static void print_job(const Reduction__V1__JobStatus *job, int64_t now_ms)
 		       show_rate(job->traffic->bytes_out_per_s, out));
 	if (job->weight > 0)
 		printf("  lanes %.0f%%  weight %g", job->served_permil / 10.0, job->weight);
+	if (job->encoded_chunks)
+		printf("  wire up %s, down %s", show_text(job->up, up), show_text(job->down, down));
 	fputc('\n', stdout);
 	if (job->run[0]) {
 		rs_utf8_clean(job->run);

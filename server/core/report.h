@@ -38,6 +38,8 @@ struct lane_report_stripe {
 	unsigned lane; /* of the job */
 	unsigned sessions, sessions_n;
 	uint64_t chunks;     /* chunks to which all ranks have contributed */
+	uint64_t encoded;    /* those of them that were encoded */
+	uint8_t up, down;    /* how the last of these was, enum rs_wire */
 	uint64_t operations; /* 1 + the highest number of an operation with such a chunk */
 	struct chunk_times times;
 	unsigned slots, slots_used;

@@ -60,6 +60,8 @@ struct stripe {
 	uint32_t decoded_bytes;              /* bytes of an accumulator */
 	size_t stride;                       /* the same, and those of a stash entry: with alignment */
 	size_t stash_stride;
+	uint64_t encoded;            /* those of the chunks that were encoded */
+	uint8_t up, down;            /* how the last of these was */
 	uint64_t chunks, operations; /* as in struct lane_report_stripe */
 	struct chunk_times times;    /* of the chunks whose results are sent */
 	uint64_t waited_until_ms;    /* lane_count.waited_ms is counted up to this time */

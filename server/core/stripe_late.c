@@ -112,6 +112,11 @@ void stripe_count_contribution(struct stripe *st, const struct slot *slot, unsig
 	if (!last)
 		return;
 	st->chunks++;
+	if (operation_is_encoded(&slot->header.of)) {
+		st->encoded++;
+		st->up = slot->header.of.up;
+		st->down = slot->header.of.down;
+	}
 	c->last_chunks++;
 	if (slot->header.of.seq >= st->operations)
 		st->operations = slot->header.of.seq + 1;

@@ -218,6 +218,11 @@ static void add_stripe(struct status *st, const struct lane_report *report, cons
 		return;
 	job = st->reply.m.jobs[i];
 	job->chunks += stripe->chunks;
+	job->encoded_chunks += stripe->encoded;
+	if (stripe->encoded) {
+		job->up = (char *)rs_wire_name(stripe->up);
+		job->down = (char *)rs_wire_name(stripe->down);
+	}
 	job->slots += stripe->slots;
 	job->slots_used += stripe->slots_used;
 	add_times(job->waiting, &stripe->times.waiting);

@@ -28,6 +28,11 @@ static double job_chunks(const job *j)
 	return (double)j->chunks;
 }
 
+static double job_encoded(const job *j)
+{
+	return (double)j->encoded_chunks;
+}
+
 static double job_memory(const job *j)
 {
 	return (double)j->memory_bytes;
@@ -137,6 +142,8 @@ const struct metrics_job_family metrics_job_families[] = {
     {"reduction_job_operations", "Operations of which this reducer has summed a chunk.", METRICS_COUNTER,
      job_operations},
     {"reduction_job_chunks", "Chunks summed.", METRICS_COUNTER, job_chunks},
+    {"reduction_job_encoded_chunks", "Of these, chunks that were encoded on the network (job.wire).", METRICS_COUNTER,
+     job_encoded},
     {"reduction_job_memory_bytes", "Memory that the job can take.", METRICS_GAUGE, job_memory},
     {"reduction_job_slots", "Most chunks in work at the same time.", METRICS_GAUGE, job_slots},
     {"reduction_job_used_slots", "Chunks in work.", METRICS_GAUGE, job_slots_used},
