@@ -96,3 +96,15 @@ bench-step: $(bin) $(lib) ## whole training steps of PyTorch on shaped links, gl
 bench-overlap: $(bin) $(lib) ## draws how all-reduces run under backward, needs root; ARGS='--out FILE.svg'
 	$(PYTHON) bench/step/overlap.py --build $(B) $(ARGS)
 .PHONY: bench-step bench-overlap
+
+# bench/wire: how exact sums of encoded gradients are, and trainings with them, in one
+# process with the kernels of the product; for developers, not installed
+wire_codec := $(B)/bench/wire-codec.so
+$(wire_codec): $(B)/bench/wire/codec.o $(libcommon)
+	$(LINK_SO) -o $@ $^ $(LIBS)
+all: $(wire_codec)
+bench-wire: $(wire_codec) ## errors of encoded sums, 1 minute; ARGS=--help lists options
+	$(PYTHON) bench/wire/error.py --build $(B) $(ARGS)
+bench-wire-train: $(wire_codec) ## small trainings with each encoding, 30 minutes of one core, needs torch; ARGS=--help lists options
+	$(PYTHON) bench/wire/train.py --build $(B) $(ARGS)
+.PHONY: bench-wire bench-wire-train
