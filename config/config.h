@@ -30,8 +30,8 @@ struct rs_worker {
 	uint64_t bandwidth;     /* as that of a reducer */
 };
 
-/* The data type in which gradients are sent. */
-enum rs_plan_wire { RS_PLAN_FP32, RS_PLAN_BF16, RS_PLAN_FP16 };
+/* How gradients are sent: their data type, or, of float32, the encoding. */
+enum rs_plan_wire { RS_PLAN_FP32, RS_PLAN_BF16, RS_PLAN_FP16, RS_PLAN_FP8, RS_PLAN_INT8 };
 
 /* The configuration, after all checks of schema.c and config.c. */
 struct rs_config {

@@ -25,7 +25,7 @@ static const char *const level_words[] = {"error", "warn", "info", "debug", "tra
 static const char *const tls_words[] = {"off", "on", "mutual", NULL};                       /* as enum tls_mode */
 static const char *const wire_words[] = {"same", "bf16", "fp8", "int8", NULL};              /* as enum rs_wire */
 static const char *const rounding_words[] = {"nearest", "stochastic", NULL};
-static const char *const plan_wire_words[] = {"fp32", "bf16", "fp16", NULL}; /* as enum rs_plan_wire */
+static const char *const plan_wire_words[] = {"fp32", "bf16", "fp16", "fp8", "int8", NULL}; /* as enum rs_plan_wire */
 static const char *const format_words[] = {"text", "json", NULL};
 
 #define LIST(array, most)                                                                                              \
@@ -295,7 +295,8 @@ const struct schema_key schema_keys[] = {
 {"plan", "bytes", SCHEMA_BYTES, AT(plan, bytes), .min = 1, .max = GIB(16384), .def = "100MiB",
  .help = "Size of all gradients of a training step in float32: 4 bytes for each trained parameter"},
 {"plan", "wire", SCHEMA_ENUM, AT(plan, wire), .words = plan_wire_words, .def = "fp32",
- .help = "Data type in which gradients are sent, with reducers and in the ring: `bf16` and `fp16` are half of `bytes`"},
+ .help = "Data type in which gradients are sent, with reducers and in the ring: `bf16` and `fp16` are half of `bytes`. "
+ "`fp8` and `int8`, or `job.wire`: how reducers get them; the ring then has 16 bits"},
 {"plan", "step", SCHEMA_DURATION, AT(plan, step_ms), .min = 1, .max = MINUTES(1440), .zero_word = "unknown",
  .def = "unknown", .help = "Computing time of a training step, without its all-reduce"},
 {"plan", "workers", SCHEMA_NUMBER, AT(plan, workers), .min = 2, .max = RS_WORLD_MAX, .zero_word = "auto", .def = "auto",

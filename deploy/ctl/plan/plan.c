@@ -210,13 +210,32 @@ static int compare(struct plan *p, double *best, struct rs_err *e)
 	return RS_OK;
 }
 
+/* Takes how gradients are sent. In the end the wider one of both directions counts. A
+ * ring has no 8 bits: what encoded gradients are compared with is a ring of 16 bits. */
+static void take_wire(struct plan *p, const struct rs_config *cfg)
+{
+	int wire = cfg->plan.wire;
+	bool half = wire == RS_PLAN_BF16 || wire == RS_PLAN_FP16;
+	unsigned both = wire == RS_PLAN_FP8 ? RS_WIRE_FP8 : RS_WIRE_INT8;
+	unsigned up = wire >= RS_PLAN_FP8 ? both : cfg->job.wire_up, dtype = half ? RS_BFLOAT16 : RS_FLOAT32;
+	unsigned down = wire >= RS_PLAN_FP8 ? both : cfg->job.wire_down, size = half ? 2 : 4;
+	double elements = (double)p->bytes / 4, bytes;
+
+	p->up = rs_wire_fits(up, dtype, RS_SUM) ? up : RS_WIRE_SAME;
+	p->down = rs_wire_fits(down, dtype, RS_SUM) ? down : RS_WIRE_SAME;
+	bytes = (double)rs_wire_bytes(p->up, cfg->job.exact_partials && p->ranks > 1 ? 4 : size, RS_WIRE_BLOCK);
+	bytes = fmax(bytes, (double)rs_wire_bytes(p->down, size, RS_WIRE_BLOCK)) / RS_WIRE_BLOCK;
+	p->sent = elements * bytes;
+	p->elements = elements * (bytes < size ? 2 : size);
+	p->ring_name = bytes < size ? "a 16-bit ring" : "a ring";
+}
+
 /* Takes what the configuration says about the training. */
 static int take_training(struct plan *p, const struct rs_config *cfg, struct rs_err *e)
 {
 	p->bytes = cfg->plan.bytes;
-	p->elements = cfg->plan.wire == RS_PLAN_FP32 ? (double)p->bytes : (double)p->bytes / 2;
 	p->ranks = cfg->plan.ranks_per_node;
-	p->sent = cfg->job.exact_partials && p->ranks > 1 ? (double)p->bytes : p->elements;
+	take_wire(p, cfg);
 	p->step = cfg->plan.step_ms / 1e3;
 	p->price_worker = cfg->plan.price_worker;
 	p->price_reducer = cfg->plan.price_reducer;

@@ -21,6 +21,7 @@
 #define RS_DEPLOY_CTL_PLAN_PLAN_H
 
 #include "common/error.h"
+#include "common/wire.h"
 #include "config/config.h"
 
 #include <stdbool.h>
@@ -136,11 +137,13 @@ struct plan {
 	uint16_t *owner; /* owned; reducer of each shard */
 	unsigned shards, reducers_n;
 
-	uint64_t bytes;  /* of the gradients in float32 */
-	double sent;     /* bytes that each worker sends to reducers */
-	double elements; /* bytes of the gradients in the dtype that is summed, as a ring sends them */
-	unsigned ranks;  /* of one worker */
-	double step;     /* 0: not given */
+	uint64_t bytes;                     /* of the gradients in float32 */
+	double sent;                        /* bytes that each worker sends to reducers */
+	double elements;                    /* bytes of the gradients as a ring sends them */
+	unsigned up, down;                  /* enum rs_wire: encodings between workers and reducers */
+	const char *ring_name;              /* "a ring", or a ring of what */
+	unsigned ranks;                     /* of one worker */
+	double step;                        /* 0: not given */
 	double price_worker, price_reducer; /* of a machine for an hour; price_worker 0: not given */
 
 	double time, optimum; /* with this map; without rounding to whole shards */

@@ -56,6 +56,19 @@ static unsigned rack_reducers(const struct plan_net *net, unsigned r)
 	return n;
 }
 
+static void print_encodings(const struct page *g)
+{
+	const struct plan *p = g->p;
+	char sent[32], ring[32];
+
+	plan_format_bytes(p->sent, sent, sizeof sent);
+	plan_format_bytes(p->elements, ring, sizeof ring);
+	fprintf(g->out, ", sent as %s of %s", sent, rs_wire_name(p->up));
+	if (p->up != p->down)
+		fprintf(g->out, " up and %s down", rs_wire_name(p->down));
+	fprintf(g->out, " (%s: %s)", p->ring_name, ring);
+}
+
 static void print_head(const struct page *g)
 {
 	const struct plan *p = g->p;
@@ -64,7 +77,9 @@ static void print_head(const struct page *g)
 	plan_format_bytes((double)p->bytes, size, sizeof size);
 	plan_format_bytes(p->sent, sent, sizeof sent);
 	fprintf(g->out, "%sall-reduce of %s", g->prefix, size);
-	if (p->elements != (double)p->bytes)
+	if (p->up || p->down)
+		print_encodings(g);
+	else if (p->elements != (double)p->bytes)
 		fprintf(g->out, ", sent as %s of %s%s", sent, p->sent == p->elements ? "" : "float32 for sums of ",
 			g->cfg->plan.wire == RS_PLAN_BF16 ? "bf16" : "fp16");
 	fprintf(g->out, ", %u workers", p->net.workers);

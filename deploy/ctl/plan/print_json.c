@@ -32,8 +32,10 @@ static void json_pair(const char *key, struct plan_pair pair, FILE *out)
 
 static void json_training(const struct plan *p, FILE *out)
 {
-	fprintf(out, "{\"bytes\":%" PRIu64 ",\"sent_bytes\":%.0f,\"workers\":%u,\"ranks_per_node\":%u,\"racks_n\":%u,",
-		p->bytes, p->sent, p->net.workers, p->ranks, p->net.racks_n);
+	fprintf(out,
+		"{\"bytes\":%" PRIu64
+		",\"sent_bytes\":%.0f,\"ring_bytes\":%.0f,\"workers\":%u,\"ranks_per_node\":%u,\"racks_n\":%u,",
+		p->bytes, p->sent, p->elements, p->net.workers, p->ranks, p->net.racks_n);
 	fprintf(out, "\"shards\":%u,", p->shards);
 	json_number("step_s", p->step, out);
 	json_number("time_s", p->time, out);

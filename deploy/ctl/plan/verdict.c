@@ -125,8 +125,8 @@ static void say_advice(struct sentence *s, const struct plan *p)
 
 static void say_ring_is_least(struct sentence *s, const struct plan *p)
 {
-	say(s, "no: do not use reducers here: with %u workers a ring already takes the least time that is possible, ",
-	    p->net.workers);
+	say(s, "no: do not use reducers here: with %u workers %s already takes the least time that is possible, ",
+	    p->net.workers, p->ring_name);
 	say_time(s, p->ring);
 }
 
@@ -137,7 +137,7 @@ static void say_slower(struct sentence *s, const struct plan *p)
 	say(s, "no: do not use reducers here: ");
 	say(s, p->reducers_n == 1 ? "one reducer takes " : "%u reducers take ", p->reducers_n);
 	say_time(s, p->time);
-	say(s, ", a ring of the workers ");
+	say(s, ", %s of the workers ", p->ring_name);
 	say_time(s, p->ring);
 	if (uplinks > machines)
 		say(s, "; each rack's uplink carries %.3g times the gradients each way, with a ring %.3g times",
@@ -163,7 +163,7 @@ static void say_compute_bound(struct sentence *s, const struct plan *p)
 	say_time(s, p->step);
 	say(s, " is compute-bound, the all-reduce takes ");
 	say_time(s, p->time);
-	say(s, " (a ring ");
+	say(s, " (%s ", p->ring_name);
 	say_time(s, p->ring);
 	say(s, "), which makes a step at most %.1f %% faster", step_gain(p, PLAN_NO_OVERLAP));
 }
@@ -182,8 +182,8 @@ static void say_too_dear(struct sentence *s, const struct plan *p)
 {
 	say(s, "no: reducers are not worth their price: ");
 	if (p->step == 0) {
-		say(s, "the all-reduce is %.2f times as fast as a ring, but the machines cost %.2f times as much",
-		    p->ring / p->time,
+		say(s, "the all-reduce is %.2f times as fast as %s, but the machines cost %.2f times as much",
+		    p->ring / p->time, p->ring_name,
 		    1 + p->dedicated_n * p->price_reducer / ((p->net.machines_n - p->dedicated_n) * p->price_worker));
 		return;
 	}
@@ -225,7 +225,7 @@ static void say_faster(struct sentence *s, const struct plan *p)
 	say(s, p->reason == PLAN_FASTER ? "yes: the all-reduce takes "
 					: "yes, unless it overlaps with computing anyway: the all-reduce takes ");
 	say_time(s, p->time);
-	say(s, ", %.2f times as fast as a ring (", p->ring / p->time);
+	say(s, ", %.2f times as fast as %s (", p->ring / p->time, p->ring_name);
 	say_time(s, p->ring);
 	say(s, ")");
 	if (p->step == 0) {

@@ -237,6 +237,17 @@ class Reductionctl(unittest.TestCase):
         self.assertFalse([line for line in lines if line.startswith("#") or line != line.rstrip() or len(line) > 120])
         self.assertEqual(len(self.plan("--workers", "6", "--bandwidth", "10Gbit")["reducers"]), 6)
 
+    def test_plan_with_8_bits(self):
+        """A ring has none: it is one of 16 bits."""
+        args = ["--workers", "8", "--bandwidth", "1gbit", "--bytes", "128MB", "--wire", "fp8"]
+        got = self.plan(*args)
+        self.assertEqual((got["sent_bytes"], got["ring_bytes"]), (32500000, 64000000))
+        self.assertAlmostEqual(got["speedup"], 1.75 * 64 / 32.5, 6)
+        status, out, err = ctl("plan", *args)
+        self.assertEqual((status, err), (0, ""))
+        self.assertIn("yes: the all-reduce takes 260 ms, 3.45 times as fast as a 16-bit ring (896 ms)\n", out)
+        self.assertIn("all-reduce of 128 MB, sent as 32.5 MB of fp8 (a 16-bit ring: 64 MB), 8 workers", out)
+
     def test_plan_writes_a_valid_file_for_other_numbers_of_reducers(self):
         ids = ("reducer-1", "reducer-2", "x")
         self.file.write_text("plan: {workers: 4, bandwidth: 10gbit}\njob: {min_reducers: 3}\nreducers:\n" + "".join(
@@ -332,7 +343,7 @@ class Reductionctl(unittest.TestCase):
             (("print", "a", "--json"), 'reductionctl: found unknown option "--json"'),
             (("plan", "a", "b"), 'reductionctl: found one argument too many: "b"'),
             (("plan", "--reducers", "0"), 'reductionctl: --reducers: found "0", expected a whole number from 1 to 256'),
-            (("plan", "--wire=int8"), 'reductionctl: --wire: found "int8", expected fp32, bf16 or fp16'),
+            (("plan", "--wire=fp4"), 'reductionctl: --wire: found "fp4", expected fp32, bf16, fp16, fp8 or int8'),
             (("plan", MIXED, "--frob"), 'reductionctl: found unknown option "--frob"'),
             (("plan", MIXED, "-workers", "3"), 'reductionctl: found unknown option "-workers"'),
             (("plan", MIXED, "--workers"), 'reductionctl: found no value after "--workers"'),

@@ -455,6 +455,15 @@ static const struct {
     {"bytes: 100MB, wire: fp16", 50, 1.5, 1.5},
     {"bytes: 100MB, wire: bf16, ranks_per_node: 8", 50, 1.5, 2 * 31 / 32.0},
     {"bytes: 100MB, wire: bf16, ranks_per_node: 8}\njob: {partials: exact", 100, 0.75, 31 / 32.0},
+    /* encoded: compared with a ring of 16 bits */
+    {"bytes: 128MB, wire: fp8", 32.5, 1.5 * 64 / 32.5, 1.5 * 64 / 32.5},
+    {"bytes: 128MB, wire: int8}\njob: {wire: bf16", 32.5, 1.5 * 64 / 32.5, 1.5 * 64 / 32.5},
+    {"bytes: 128MB}\njob: {wire: bf16", 64, 1.5, 1.5},
+    {"bytes: 128MB}\njob: {wire: {up: fp8, down: bf16}", 64, 1.5, 1.5},
+    {"bytes: 128MB}\njob: {wire: {up: fp8}", 128, 1.5, 1.5}, /* the wider direction decides */
+    {"bytes: 128MB, wire: bf16}\njob: {wire: bf16", 64, 1.5, 1.5},
+    {"bytes: 128MB, wire: fp16, ranks_per_node: 8}\njob: {partials: exact, wire: fp8", 32.5, 1.5 * 64 / 32.5,
+     31 / 16.0 * 64 / 32.5},
 };
 
 START_TEST(trainings_send)
