@@ -23,8 +23,8 @@ INK, GREY, GRID = "#1f2933", "#616e7c", "#e4e7eb"
 COLOURS = {"reduction": "#0072b2", "reduction/agent": "#56b4e9", "reduction/node": "#8250c8",
            "reduction/node+malloc": "#b79be0", "reduction/local": "#003a5d", "reduction/local+malloc": "#0072b2",
            "reduction/dedicated": "#56b4e9", "gloo": "#d55e00",
-           "ompi-ring": "#e69f00", "ompi": "#009e73", "mpich": "#cc79a7", "ompi-shm": "#5f6b76", "bare-loop": "#9aa5b1", "torch-bf16": "#8c564b",
-           "torch-fp8": "#7f7f7f"}
+           "ompi-ring": "#e69f00", "ompi": "#009e73", "mpich": "#cc79a7", "ompi-shm": "#5f6b76", "bare-loop": "#9aa5b1",
+           "torch-bf16": "#8c564b", "torch-fp8": "#7f7f7f"}
 OTHERS = ["#56b4e9", "#5f6b76", "#a37500"]
 NAMES = {"gloo": "gloo ring", "ompi-ring": "Open MPI ring", "ompi": "Open MPI", "mpich": "MPICH",
          "ompi-shm": "Open MPI, shared memory", "bare-loop": "bare TCP echo", "torch-bf16": "torch's gloo, bfloat16",
