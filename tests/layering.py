@@ -63,7 +63,7 @@ CONFIGURED = ["common", "proto", "config"]
 ANY = None
 FOLDERS = {
     "common": ("errors, logs, data types, addresses, secrets, TLS", []),
-    "common/kernels": ("sums: scalar, AVX2, AVX-512, NEON", ["common"]),
+    "common/kernels": ("sums, encodings: scalar, AVX2, AVX-512, NEON", ["common"]),
     "proto": ("frames, control messages, the description of an operation", ["common"]),
     "proto/rpc": ("gRPC behind a small C interface", ["common", "proto"]),
     "config": ("the YAML format, the shard map, launcher environments", ["common"]),
