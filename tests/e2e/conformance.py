@@ -22,7 +22,10 @@ import struct
 import sys
 import threading
 
-import wire
+import wire  # finds proto/python
+
+import blocks
+import numpy as np
 from wire import DRAIN, FETCH, HAVE, KEPT, LATE, RESUME, SETTLE, VIEW, pb
 
 KIB64 = 65536
@@ -35,6 +38,16 @@ def data(values, seq=0, chunk=0, count=None, kind=wire.DATA, **other):
     payload = struct.pack(f"<{len(values)}f", *values)
     rest = {"dtype": 7, "op": 0, "chunk_elems": ELEMS, **other}
     return wire.frame(kind, payload, seq=seq, chunk=chunk, count=len(values) if count is None else count, **rest)
+
+
+def encoded(values, up, down, dtype=7, change=0, **other):
+    """A DATA frame whose elements are encoded. change: of the length."""
+    x = np.array(values, np.float32)
+    payload = blocks.encode(up, x) if up else x.astype(np.float16 if dtype == 6 else np.float32).tobytes()
+    payload = payload[:change] if change < 0 else payload + bytes(change)
+    elems = blocks.chunk_elems(4 if dtype == 7 else 2, up, down, KIB64)
+    fields = {"dtype": dtype, "up": up, "down": down, "count": len(values), "chunk_elems": elems}
+    return wire.frame(wire.DATA, payload, **{**fields, **other})
 
 
 def view(lives, start=(0, 0, 0, 0), **frame):
@@ -106,6 +119,10 @@ HELLO = [
     ({"chunk_bytes": 65537}, INVALID),
     ({"chunk_bytes": (4 << 20) + 64}, INVALID),
     ({"chunk_bytes": 0xFFFFFFC0}, INVALID),
+    ({"decoded_bytes": 63}, INVALID),
+    ({"decoded_bytes": 2 * KIB64 + 1}, INVALID),
+    ({"decoded_bytes": 4 * KIB64 + 64}, INVALID),
+    ({"decoded_bytes": 0xFFFFFFC0}, INVALID),
     ({"window": 0}, INVALID),
     ({"window": 1025}, INVALID),
     ({"window": 0xFFFFFFFF}, INVALID),
@@ -123,6 +140,7 @@ SECOND = [
     ({"world_size": 3}, MISMATCH),
     ({"config_digest": 8}, MISMATCH),
     ({"chunk_bytes": 32768}, MISMATCH),
+    ({"decoded_bytes": 4 * KIB64}, MISMATCH),
     ({"window": 15}, MISMATCH),
     ({"priorities": 2}, MISMATCH),
     ({"lanes": 2}, MISMATCH),
@@ -142,6 +160,8 @@ STARTS = [
     ((1, 0), None),
     ((0xFE, 0xFE), None),
     ((1, 1), 1),
+    ((9, 1), 1),
+    ((9, 9), 9),
     ((2**64 - 1, 1 << 63 | 1), 1),
 ]
 
@@ -216,6 +236,8 @@ RULES = [
     ("HELLO again", [wire.hello()], PROTO),
     ("PROOF", [wire.frame(wire.PROOF)], PROTO),
     ("PROBE", [wire.frame(wire.PROBE, bytes(KIB64))], PROTO),
+    ("up without its feature", [encoded([1], 1, 0)], PROTO),
+    ("down without its feature", [encoded([1], 0, 2)], PROTO),
     ("NONFINITE without its feature", [wire.frame(wire.NONFINITE, pb.Nonfinite(nan_operations=1))], PROTO),
     ("an ABORT of its own", [wire.frame(wire.ABORT, pb.Abort(code=MISMATCH, message="rank 1: enough"))], MISMATCH),
 ]  # fmt: skip
@@ -225,6 +247,42 @@ NONFINITES = [
     ("bytes that are no message", [wire.frame(wire.NONFINITE, b"\xff")], PROTO),
     ("a wrong payload checksum", [wire.frame(wire.NONFINITE, b"\x08\x01", flags=4, payload_sum=1)], PROTO),
 ]
+
+# The same in a job with the feature `encodings`.
+BLOCKED = {"chunk_elems": KIB64 // 2, "up": 2, "down": 2}  # what is right for fp8
+ENCODINGS = [
+    *((f"up {wire}", [data([1], up=wire)], PROTO) for wire in range(4, 16)),
+    *((f"down {wire}", [data([1], down=wire)], PROTO) for wire in range(4, 8)),
+    ("fp8 of int32", [data([1], dtype=2, **BLOCKED)], PROTO),
+    ("fp8 of uint8", [data([1], dtype=1, **BLOCKED)], PROTO),
+    ("fp8 of float64", [data([1, 2], dtype=8, **{**BLOCKED, "count": 1})], PROTO),
+    ("int8 results of int32", [data([1], dtype=2, down=3)], PROTO),
+    ("bf16 of float16", [data([1], dtype=6, up=1, chunk_elems=KIB64 // 2, count=2)], PROTO),
+    ("bf16 of bfloat16", [data([1], dtype=9, down=1, chunk_elems=KIB64 // 2, count=2)], PROTO),
+    *((f"fp8 with op {op}", [encoded([1], 2, 2, op=op)], PROTO) for op in (1, 2, 3)),
+    ("fp8 with a broadcast", [encoded([1], 2, 2, op=wire.BROADCAST, flags=wire.ROOT)], PROTO),
+    ("WIDE with up", [encoded([1], 2, 0, dtype=6, flags=wire.WIDE)], PROTO),
+    ("chunk_elems without encodings", [encoded([1], 1, 1, chunk_elems=ELEMS)], PROTO),
+    ("chunk_elems without decoded_bytes", [encoded([1], 2, 2, chunk_elems=KIB64)], PROTO),
+    ("chunk_elems of the narrower direction", [encoded([1], 2, 0, chunk_elems=KIB64 // 2)], PROTO),
+    ("chunk_elems of no whole blocks", [encoded([1], 2, 2, chunk_elems=KIB64 // 2 - 64)], PROTO),
+    ("chunk_elems 0", [encoded([1], 2, 2, chunk_elems=0)], PROTO),
+    *((f"{blocks.WIRES[up]}, {change} bytes more", [encoded([1] * n, up, up, change=change)], PROTO)
+      for up in (1, 2, 3) for n in (1, 128, 129) for change in (-1, 1)),
+    ("fp8 without scales", [encoded([1] * 129, 2, 2, change=-4)], PROTO),
+    ("HAVE without retain", [wire.frame(HAVE, count=1, dtype=7, **BLOCKED)], PROTO),
+]  # fmt: skip
+
+# The same after rank 0 has sent encoded([1], 2, 3). The sentence names both ranks.
+OTHERWISE = [
+    ("as it is", [data([1])]),
+    ("as int8", [encoded([1], 3, 3)]),
+    ("with the result as fp8", [encoded([1], 2, 2)]),
+    ("with encodings exchanged", [encoded([1], 3, 2)]),
+]
+
+# Encodings up and down of sums that are right.
+SUMS = [(1, 1), (2, 2), (3, 3), (2, 1), (0, 3), (3, 0)]
 
 # The same after rank 0 has sent data([1], name_hash=5).
 DIFFERENT = [
@@ -460,7 +518,7 @@ class Table:
             clients[rank].join(job=job, rank=rank, world_size=2, features=announced[rank], incarnation=70 + rank)
         for client in clients:
             said = pb.Start.FromString(client.expect(wire.START))
-            if (said.features & 1, said.start) != ((known, 70) if known else (0, 0)):
+            if (said.features & 9, said.start) != ((known, 70) if known else (0, 0)):
                 raise AssertionError(f"START has {said}")
 
     def early(self, frames, code, **values):
@@ -491,6 +549,30 @@ class Table:
         text = self.answer(good, wire.ABORT, code)
         if "rank 1" not in text:
             raise AssertionError(f"the sentence does not name rank 1: {text!r}")
+        return text
+
+    def otherwise(self, frames):
+        text = self.rule(frames, MISMATCH, [encoded([1], 2, 3)], features=9)
+        if "rank 0" not in text:
+            raise AssertionError(f"the sentence does not name rank 0: {text!r}")
+
+    def sums(self, up, down):
+        """131 elements, a block and a part of one, of float32 and of float16."""
+        clients = self.pair(features=9)
+        for seq, dtype in enumerate((7, 6) if 1 not in (up, down) else (7,)):
+            parts = [[rank + i / 8 for i in range(131)] for rank in (1, 2)]
+            for client, part in zip(clients, parts):
+                self.send(client, [encoded(part, up, down, dtype, seq=seq)])
+            kind = np.float32 if dtype == 7 else np.float16
+            floats = [np.array(part, np.float32) for part in parts]
+            floats = [blocks.decode(up, blocks.encode(up, x), x.size) for x in floats]
+            total = floats[0] + floats[1]
+            want = blocks.encode(down, total) if down else total.astype(kind).tobytes()
+            for client in clients:
+                if client.expect(wire.RESULT) != want:
+                    raise AssertionError(f"the sum of dtype {dtype} is wrong")
+                if [client.header[name] for name in ("dtype", "up", "down")] != [dtype, up, down]:
+                    raise AssertionError(f"the header of the result is {client.header}")
 
     def fall_silent(self):
         """Returns the clients of the rows of SILENT."""
@@ -548,6 +630,12 @@ class Table:
             self.row(f"running: {name}", lambda: self.rule(frames, code))
         for name, frames, code in NONFINITES:
             self.row(f"NONFINITE: {name}", lambda: self.rule(frames, code, features=5))
+        for name, frames, code in ENCODINGS:
+            self.row(f"encodings: {name}", lambda: self.rule(frames, code, features=9))
+        for name, frames in OTHERWISE:
+            self.row(f"after rank 0, otherwise encoded: {name}", lambda: self.otherwise(frames))
+        for up, down in SUMS:
+            self.row(f"a sum with the encodings {up} and {down}", lambda: self.sums(up, down))
         for name, frames, code in DIFFERENT:
             self.row(f"after rank 0: {name}", lambda: self.rule(frames, code, [data([1], name_hash=5)]))
         for name, frames, code in RETAIN:
