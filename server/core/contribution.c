@@ -93,8 +93,9 @@ static int contribution_check_wire(const struct stripe *st, const struct operati
 		return rs_fail(e, RS_EPROTO, "encodings %u and %u came in a job that has agreed on none", o->up,
 			       o->down);
 	if (!rs_wire_fits(o->up, o->dtype, o->op) || !rs_wire_fits(o->down, o->dtype, o->op))
-		return rs_fail(e, RS_EPROTO, "the encodings %s and %s do not go with %s of %s", rs_wire_name(o->up),
-			       rs_wire_name(o->down), rs_op_name(o->op), rs_dtype_name(o->dtype));
+		return rs_fail(e, RS_EPROTO, "the encodings %u (%s) and %u (%s) do not go with %s of %s", o->up,
+			       rs_wire_name(o->up), o->down, rs_wire_name(o->down),
+			       o->op == FRAME_OP_BROADCAST ? "broadcast" : rs_op_name(o->op), rs_dtype_name(o->dtype));
 	return RS_OK;
 }
 
@@ -118,7 +119,10 @@ static int contribution_check_header(const struct stripe *st, const struct frame
 		return RS_EPROTO;
 	if (f->flags & FRAME_WIDE && (broadcast || !rs_dtype_is_half(f->of.dtype) || f->of.up))
 		return rs_fail(e, RS_EPROTO, "the WIDE flag does not go with %s of %s",
-			       broadcast ? "a broadcast" : "an all-reduce", rs_dtype_name(f->of.dtype));
+			       broadcast  ? "a broadcast"
+			       : f->of.up ? "encoded contributions"
+					  : "an all-reduce",
+			       rs_dtype_name(f->of.dtype));
 	if (root && !broadcast)
 		return rs_fail(e, RS_EPROTO, "the ROOT flag goes with a broadcast only");
 	if (f->of.priority >= st->p.priorities)
@@ -128,8 +132,8 @@ static int contribution_check_header(const struct stripe *st, const struct frame
 		return rs_fail(e, RS_EPROTO, "operation %" PRIu64 " is beyond the highest number, 2^63 - 1", f->of.seq);
 	elems = operation_chunk_elems(&f->of, st->p.chunk_bytes, st->decoded_bytes);
 	if (f->chunk_elems != elems)
-		return rs_fail(e, RS_EPROTO, "chunks have %u elements of %s instead of %u, which are %u bytes",
-			       f->chunk_elems, rs_dtype_name(f->of.dtype), elems, st->p.chunk_bytes);
+		return rs_fail(e, RS_EPROTO, "chunks of %u bytes have %u elements of %s instead of %u",
+			       st->p.chunk_bytes, f->chunk_elems, rs_dtype_name(f->of.dtype), elems);
 	if (f->chunk >= frame_chunks(f->of.count, f->chunk_elems))
 		return rs_fail(e, RS_EPROTO, "chunk %u is past the end of %" PRIu64 " elements", f->chunk, f->of.count);
 	elems = frame_chunk_len(f->of.count, f->chunk_elems, f->chunk);

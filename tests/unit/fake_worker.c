@@ -65,6 +65,7 @@ void fw_init(struct fw_world *fw, const struct fw_options *opt)
 	    .lane = 1,
 	    .world_size = opt->world ? opt->world : 2,
 	    .chunk_bytes = opt->chunk_bytes ? opt->chunk_bytes : 64,
+	    .decoded_bytes = opt->decoded_bytes,
 	    .window = opt->window ? opt->window : 4,
 	    .priorities = opt->priorities ? opt->priorities : 1,
 	    .deterministic = opt->deterministic,
@@ -123,7 +124,8 @@ void fw_abort(struct fw_world *fw, int code, const char *message)
 void fw_running(struct fw_world *fw, const struct fw_options *opt)
 {
 	fw_attached(fw, opt);
-	lane_start(fw->lane, FAKE_JOB, &(struct lane_begin){.processes = fw->params.world_size});
+	lane_start(fw->lane, FAKE_JOB,
+		   &(struct lane_begin){.processes = fw->params.world_size, .agreed.features = opt->features});
 	fw_flush(fw);
 	for (unsigned r = 0; r < fw->params.world_size; r++)
 		fw_expect(fw, r, FRAME_START);

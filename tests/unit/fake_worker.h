@@ -58,7 +58,8 @@ struct fw_world {
 /* What differs from {world 2, window 4, one priority, chunks of 64 bytes}. */
 struct fw_options {
 	unsigned world, window, priorities;
-	uint32_t chunk_bytes;
+	uint32_t chunk_bytes, decoded_bytes;
+	uint64_t features; /* that the job has agreed on, without FEATURE_START */
 	bool deterministic, checksum, retain;
 	bool probe;  /* each worker must send PROBE */
 	bool direct; /* acknowledgements of the kernels count */

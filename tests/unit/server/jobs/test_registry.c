@@ -94,6 +94,7 @@ enum field {
 	PRIORITIES_N,
 	PROCESSES,
 	DETECT,
+	DECODED,
 	DETERMINISTIC,
 	CHECKSUM,
 	DIGEST,
@@ -102,10 +103,10 @@ enum field {
 
 static void spoil(struct control_hello *h, enum field field, uint32_t v)
 {
-	uint32_t *const numbers[] = {&h->world_size, &h->rank,       &h->lane,      &h->lanes,    &h->chunk_bytes,
-				     &h->window,     &h->priorities, &h->processes, &h->detect_ms};
+	uint32_t *const numbers[] = {&h->world_size, &h->rank,       &h->lane,      &h->lanes,     &h->chunk_bytes,
+				     &h->window,     &h->priorities, &h->processes, &h->detect_ms, &h->decoded_bytes};
 
-	if (field <= DETECT)
+	if (field <= DECODED)
 		*numbers[field] = v;
 	else if (field == DETERMINISTIC)
 		h->deterministic = v;
@@ -135,6 +136,9 @@ static const struct {
     {CHUNK_BYTES, 960, RS_EINVAL, "chunks of 960 bytes"},
     {CHUNK_BYTES, 1025, RS_EINVAL, "chunks of 1025 bytes"},
     {CHUNK_BYTES, (4 << 20) + 64, RS_EINVAL, "chunks of 4194368 bytes"},
+    {DECODED, 63, RS_EINVAL, "decoded chunks of 63 bytes are not a multiple of 64 up to 4096, four chunks"},
+    {DECODED, 4160, RS_EINVAL, "decoded chunks of 4160 bytes"},
+    {DECODED, UINT32_MAX - 63, RS_EINVAL, "decoded chunks of 4294967232 bytes"},
     {WINDOW_N, 0, RS_EINVAL, "a window of 0 chunks is out of range 1 to 1024"},
     {WINDOW_N, 1025, RS_EINVAL, "a window of 1025 chunks"},
     {PRIORITIES_N, 0, RS_EINVAL, "0 priorities are out of range 1 to 4"},
@@ -171,6 +175,9 @@ static const struct {
      "ranks 1 and 0 of job train are configured differently: chunk_bytes 2048 and 1024"},
     {WINDOW_N, 3, RS_EMISMATCH, "window 3 and 2"},
     {PRIORITIES_N, 2, RS_EMISMATCH, "priorities 2 and 3"},
+    {DECODED, 4096, RS_EMISMATCH,
+     "ranks 1 and 0 of job train are configured differently: one of them sends 8 bits for each element (job.wire), "
+     "the other does not"},
     {DETERMINISTIC, 1, RS_EMISMATCH, "job.deterministic true and false"},
     {CHECKSUM, 1, RS_EMISMATCH, "job.checksum true and false"},
     {DIGEST, 98, RS_EMISMATCH, "their reducers or shard maps are not the same"},
@@ -576,6 +583,26 @@ START_TEST(limits_are_named)
 }
 END_TEST
 
+/* Accumulators grow with decoded_bytes, and the stash of other ranks does not. */
+START_TEST(jobs_with_encodings_count_decoded_chunks)
+{
+	static const struct {
+		uint32_t decoded;
+		unsigned stashes, chunks; /* of a slot */
+	} rows[] = {{0, 0, 2}, {64, 0, 2}, {2 * FR_CHUNK, 0, 2}, {4 * FR_CHUNK, 0, 4}, {4 * FR_CHUNK, 4, 4 + 4 * 2}};
+	struct control_hello h = fr_hello(0, 0);
+	struct fr_world w;
+
+	fr_open(&w, 1, RS_WORLD_MAX, UINT64_MAX);
+	h.decoded_bytes = rows[_i].decoded;
+	h.deterministic = rows[_i].stashes;
+	h.world_size = rows[_i].stashes ? rows[_i].stashes + 1 : h.world_size;
+	fr_admit(&w, &h);
+	ck_assert_uint_eq(w.allocated, FR_JOB_BYTES * rows[_i].chunks);
+	fr_close(&w);
+}
+END_TEST
+
 START_TEST(deterministic_jobs_count_every_ranks_stash)
 {
 	struct fr_world w;
@@ -670,6 +697,7 @@ int main(void)
 	tcase_add_test(tc, waiting_names_missing_ranks);
 	tcase_add_test(tc, all_64_lanes_join);
 	tcase_add_test(tc, limits_are_named);
+	tcase_add_loop_test(tc, jobs_with_encodings_count_decoded_chunks, 0, 5);
 	tcase_add_test(tc, deterministic_jobs_count_every_ranks_stash);
 	tcase_add_test(tc, a_drain_lets_jobs_end);
 	tcase_add_loop_test(tc, a_drain_ends_a_job_that_only_gathers, 0, 2);
