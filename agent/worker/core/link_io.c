@@ -164,11 +164,12 @@ static bool link_result_fits(struct link *l, const struct outgoing *want, uint32
 	    !(f->flags & ~(unsigned)FRAME_CHECKED) && (!checked || !len || f->flags))
 		return true;
 	link_violation(l, now_ms,
-		       "the result of chunk %u of operation %llu is %u bytes of %s (op %u, flags 0x%x, count %llu), "
-		       "expected were %u bytes of %s (op %u, %schecksum, count %llu)",
+		       "the result of chunk %u of operation %llu is %u bytes of %s (op %u, encodings %u and %u, "
+		       "flags 0x%x, count %llu), expected were %u bytes of %s (op %u, encodings %u and %u, %schecksum, "
+		       "count %llu)",
 		       f->chunk, (unsigned long long)f->of.seq, f->payload_len, rs_dtype_name(f->of.dtype), f->of.op,
-		       f->flags, (unsigned long long)f->of.count, len, rs_dtype_name(h->of.dtype), h->of.op,
-		       checked ? "" : "no ", (unsigned long long)h->of.count);
+		       f->of.up, f->of.down, f->flags, (unsigned long long)f->of.count, len, rs_dtype_name(h->of.dtype),
+		       h->of.op, h->of.up, h->of.down, checked ? "" : "no ", (unsigned long long)h->of.count);
 	return false;
 }
 

@@ -13,6 +13,8 @@ static const struct frame full = {
     .of.priority = 3,
     .of.dtype = 7,
     .of.op = 4,
+    .of.up = 9,
+    .of.down = 5,
     .payload_len = 0x00a1b2c3,
     .chunk = 0x01020304,
     .of.seq = 0x1112131415161718,
@@ -35,7 +37,7 @@ static void seal(uint8_t *raw)
 START_TEST(layout)
 {
 	static const uint8_t want[56] = {
-	    'R',  'S',  1,    7,    5,    3,    7,    4,    0xc3, 0xb2, 0xa1, 0x00, 4,    3,
+	    'R',  'S',  1,    7,    5,    3,    0x97, 0xa4, 0xc3, 0xb2, 0xa1, 0x00, 4,    3,
 	    2,    1,    0x18, 0x17, 0x16, 0x15, 0x14, 0x13, 0x12, 0x11, 0x28, 0x27, 0x26, 0x25,
 	    0x24, 0x23, 0x22, 0x21, 0x38, 0x37, 0x36, 0x35, 0x34, 0x33, 0x32, 0x31, 0x44, 0x43,
 	    0x42, 0x41, 0x54, 0x53, 0x52, 0x51, 0x64, 0x63, 0x62, 0x61, 0x65, 0x66, 0x67, 0x68,
@@ -64,6 +66,8 @@ START_TEST(round_trip)
 	ck_assert_uint_eq(f.of.priority, full.of.priority);
 	ck_assert_uint_eq(f.of.dtype, full.of.dtype);
 	ck_assert_uint_eq(f.of.op, full.of.op);
+	ck_assert_uint_eq(f.of.up, full.of.up);
+	ck_assert_uint_eq(f.of.down, full.of.down);
 	ck_assert_uint_eq(f.payload_len, full.payload_len);
 	ck_assert_uint_eq(f.chunk, full.chunk);
 	ck_assert_uint_eq(f.of.seq, full.of.seq);
