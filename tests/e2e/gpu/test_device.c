@@ -290,6 +290,44 @@ static void run_group(struct rank *r)
 	close_comm(r);
 }
 
+/* Encoded: the bits of the same operations on host memory, alone and as groups, whose
+ * tensors take whole blocks. With two ranks the order of additions does not matter. */
+static void run_encoded(struct rank *r)
+{
+	static const size_t sizes[] = {20000, MEBI + 77, 1, 0, 129, 8000};
+	enum { SIZES = sizeof sizes / sizeof sizes[0] };
+	reduction_tensor t[2 * SIZES];
+	float *x[SIZES];
+
+	open_gpu(r);
+	for (int wire = REDUCTION_WIRE_BF16; wire <= REDUCTION_WIRE_INT8; wire++) {
+		for (size_t i = 0; i < SIZES; i++) {
+			size_t bytes = sizes[i] * sizeof(float);
+			void *on_device;
+
+			x[i] = floats(sizes[i], (float)r->rank / 3);
+			on_device = device_new(r, i % 2 ? other_gpu(r) : 0, x[i], bytes + 1);
+			t[i] = tensor(x[i], x[i], sizes[i], REDUCTION_HOST);
+			t[SIZES + i] = tensor(on_device, on_device, sizes[i], i % 2 ? other_gpu(r) : 0);
+			t[i].wire = t[SIZES + i].wire = (reduction_wire)wire;
+		}
+		EXPECT_RC(reduction_all_reduce_group(r->comm, t, SIZES, &r->err), 0);
+		EXPECT_RC(reduction_all_reduce_group(r->comm, t + SIZES, SIZES, &r->err), 0);
+		EXPECT(x[0][1] != (float)r->rank / 3 + 1);
+		for (size_t i = 0; i < SIZES; i++) {
+			float *got = floats(sizes[i], 0);
+
+			device_read(r, got, t[SIZES + i].recv, sizes[i] * sizeof *got);
+			if (memcmp(got, x[i], sizes[i] * sizeof *got) != 0)
+				fail_at(r, __LINE__, "wire %d, tensor %zu differs from host memory", wire, i);
+			device_free(r, t[SIZES + i].recv);
+			free(got);
+			free(x[i]);
+		}
+	}
+	close_comm(r);
+}
+
 /* Tensors of a group on different streams are waited for, also behind an empty one, whose
  * device does not matter. */
 static void run_group_streams(struct rank *r)
@@ -545,6 +583,7 @@ int main(int argc, char **argv)
 	    {"broadcast", 3, run_broadcast, -1, ALSO_AGENT},
 	    {"stream", 2, run_stream, -1, ALSO_AGENT},
 	    {"group", 2, run_group, -1, ALSO_AGENT | ALSO_NODE},
+	    {"encoded", 2, run_encoded, -1, ALSO_AGENT | ALSO_NODE},
 	    {"group-streams", 2, run_group_streams, -1, ALSO_AGENT},
 	    {"many", 2, run_many, -1, ALSO_AGENT},
 	    {"slow-copies", 2, run_slow_copies, -1, ALSO_AGENT},
