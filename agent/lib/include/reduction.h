@@ -130,8 +130,8 @@ typedef struct reduction_options {
 				   on the group's ranks and different from those of other groups. The name becomes
 				   JOB@DIGITS; rank and world_size are those in the group. NULL: none */
 	const char *wire;       /* instead of job.wire of the file, equal on all ranks: same, bf16, fp8 or int8, or as
-				   "up=fp8,down=bf16,rounding=stochastic"; REDUCTION_WIRE. The rounding is that of the
-				   agent if there is one */
+				   "up=fp8,down=bf16,rounding=stochastic"; REDUCTION_WIRE. Rounding and feedback are
+				   those of the agent's file if there is an agent */
 } reduction_options;
 
 #define REDUCTION_OPTIONS_INIT                                                                                         \

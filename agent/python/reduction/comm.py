@@ -104,7 +104,7 @@ class Communicator:
             job's name becomes JOB@DIGITS; `rank` and `world_size` are those in the group.
         wire: how sums and averages of floating-point arrays of more than 64 KiB are written on the network, instead of
             job.wire of the file: "same", "bf16", "fp8" or "int8", or as "up=fp8,down=bf16,rounding=stochastic";
-            REDUCTION_WIRE. Equal on all ranks. With an agent the rounding is that of the agent's file.
+            REDUCTION_WIRE. Equal on all ranks. With an agent rounding and feedback are those of its file.
 
     If Ctrl-C, or a signal handler that raises, ends a blocking call, the job ends on all ranks, since this rank would
     be at another operation than the others. Request.wait() can be called again instead.
