@@ -108,10 +108,12 @@ void fuzz_twist(struct fuzz_input *in, struct frame *f)
 			f->of.priority = (uint8_t)v;
 			break;
 		case 3:
-			f->of.dtype = (uint8_t)v;
+			f->of.dtype = v & 15;
+			f->of.up = v >> 4 & 15;
 			break;
 		case 4:
-			f->of.op = (uint8_t)v;
+			f->of.op = v & 31;
+			f->of.down = v >> 5 & 7;
 			break;
 		case 5:
 			f->payload_len = (uint32_t)v;

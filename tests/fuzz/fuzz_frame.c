@@ -4,6 +4,8 @@
  * unpacking it again gives an equal one. */
 #include "tests/fuzz/fuzz.h"
 
+#include "common/dtype.h"
+#include "config/config.h"
 #include "proto/control.h"
 
 #include <string.h>
@@ -55,6 +57,24 @@ static void try_chunks(struct fuzz_input *in)
 		must((chunks - 1) * elems + frame_chunk_len(count, elems, (uint32_t)(chunks - 1)) == count);
 }
 
+/* Chunks of encoded operations are whole blocks, which fit the job's chunks in both
+ * directions and in memory. */
+static void try_encodings(struct fuzz_input *in)
+{
+	uint32_t chunk = RS_CHUNK_MIN + fuzz_below(in, (RS_CHUNK_MAX - RS_CHUNK_MIN) / 64 + 1) * 64;
+	uint32_t decoded = 2 * chunk + fuzz_below(in, chunk / 32 + 1) * 64, elems;
+	struct operation o = {.dtype = fuzz_below(in, RS_DTYPE_NR) & 15, .op = fuzz_below(in, RS_OP_NR) & 31};
+
+	o.size = (uint8_t)rs_dtype_size(o.dtype);
+	operation_choose_wire(&o, fuzz_u8(in) % 5, fuzz_u8(in) % 5);
+	must(rs_wire_fits(o.up, o.dtype, o.op) && rs_wire_fits(o.down, o.dtype, o.op));
+	elems = operation_chunk_elems(&o, chunk, decoded);
+	must(elems > 0 && elems * (uint64_t)(operation_is_encoded(&o) ? sizeof(float) : 1) <= decoded);
+	must(!operation_is_encoded(&o) || elems % RS_WIRE_BLOCK == 0);
+	must(operation_up_bytes(&o, elems) <= rs_wire_bytes(RS_WIRE_INT8, 1, chunk));
+	must(operation_down_bytes(&o, elems) <= rs_wire_bytes(RS_WIRE_INT8, 1, chunk));
+}
+
 static bool plain(const char *text)
 {
 	for (; *text; text++)
@@ -80,6 +100,7 @@ static void try_hello(const uint8_t *data, uint32_t len)
 	must(control_unpack_hello(out, len, &again, &e) == RS_OK);
 	must(strcmp(h.job, again.job) == 0 && strcmp(h.run, again.run) == 0 && h.rank == again.rank &&
 	     h.incarnation == again.incarnation);
+	must(h.decoded_bytes == again.decoded_bytes && h.features == again.features);
 	must(h.has_nonce == again.has_nonce && memcmp(h.nonce, again.nonce, sizeof h.nonce) == 0);
 }
 
@@ -235,6 +256,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		try_header(in.at, in.left);
 	else if (what == 7)
 		try_chunks(&in);
+	else if (what == 11)
+		try_encodings(&in);
 	else if (tries[what])
 		tries[what](in.at, (uint32_t)(in.left < FRAME_CONTROL_MAX ? in.left : FRAME_CONTROL_MAX));
 	return 0;

@@ -7,6 +7,7 @@
 #include "tests/fuzz/server_world.h"
 
 #include "common/dtype.h"
+#include "proto/features.h"
 
 #include <string.h>
 
@@ -17,7 +18,7 @@ static void twist_hello(struct fuzz_input *in, struct control_hello *h)
 	if (fuzz_u8(in) < 200)
 		return;
 	v = fuzz_number(in);
-	switch (fuzz_u8(in) % 17) {
+	switch (fuzz_u8(in) % 18) {
 	case 0:
 		h->generation = (uint32_t)v;
 		break;
@@ -68,6 +69,9 @@ static void twist_hello(struct fuzz_input *in, struct control_hello *h)
 	case 15:
 		fuzz_text(in, h->run, sizeof h->run);
 		break;
+	case 17:
+		h->decoded_bytes = (uint32_t)v;
+		break;
 	default:
 		fuzz_text(in, h->label, sizeof h->label);
 	}
@@ -116,6 +120,8 @@ static void join(struct world *w)
 	    .world_size = 1 + a % 4 % 3,
 	    .lanes = 1 + (a >> 2 & 1),
 	    .chunk_bytes = CHUNK,
+	    .decoded_bytes = b & 8 ? 4 * CHUNK : 0,
+	    .features = a & 128 ? FEATURE_START | FEATURE_ENCODINGS : 0,
 	    .window = 1 + b % 8,
 	    .priorities = 1 + (a >> 5 & 3),
 	    .deterministic = a >> 3 & 1,
@@ -161,7 +167,7 @@ static void say_kept(struct world *w, struct conn *c)
 	c->asked = false;
 	memset(payload, (int)f.of.seq, sizeof payload);
 	f.type = FRAME_KEPT;
-	f.payload_len = frame_chunk_len(f.of.count, f.chunk_elems, f.chunk) * (uint32_t)rs_dtype_size(f.of.dtype);
+	f.payload_len = operation_down_bytes(&f.of, frame_chunk_len(f.of.count, f.chunk_elems, f.chunk));
 	if (c->hello.checksum && f.payload_len && f.payload_len <= sizeof payload) {
 		f.flags = FRAME_CHECKED;
 		f.payload_sum = frame_checksum(payload, f.payload_len);
@@ -188,19 +194,17 @@ static void contribute(struct world *w, struct conn *c, unsigned priority, bool 
 	f = (struct frame){
 	    .type = FRAME_DATA,
 	    .flags = world_kinds[kind].flags,
-	    .of.priority = (uint8_t)priority,
-	    .of.dtype = world_kinds[kind].dtype,
-	    .of.op = world_kinds[kind].op,
+	    .of = conn_operation(c, kind),
 	    .chunk = at->chunk++,
-	    .of.seq = at->seq,
-	    .of.count = world_kinds[kind].count,
 	    .ack = at->seq / 2,
 	    .generation = c->hello.generation,
 	    .chunk_elems = conn_chunk_elems(c, kind),
 	};
+	f.of.priority = (uint8_t)priority;
+	f.of.seq = at->seq;
 	root = f.of.op == FRAME_OP_BROADCAST && c->hello.rank == 0;
 	n = f.of.op == FRAME_OP_BROADCAST && !root ? 0 : frame_chunk_len(f.of.count, f.chunk_elems, f.chunk);
-	f.payload_len = n * (uint32_t)(f.flags & FRAME_WIDE ? sizeof(float) : rs_dtype_size(f.of.dtype));
+	f.payload_len = f.flags & FRAME_WIDE ? n * (uint32_t)sizeof(float) : operation_up_bytes(&f.of, n);
 	f.flags |= root ? FRAME_ROOT : 0;
 	for (uint32_t i = 0; i < sizeof payload; i++)
 		payload[i] = (uint8_t)(i * 7 + c->hello.rank + f.of.seq);

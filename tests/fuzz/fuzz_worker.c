@@ -10,6 +10,7 @@
 #include "common/dtype.h"
 #include "config/config.h"
 #include "proto/control.h"
+#include "proto/features.h"
 
 #include <stdatomic.h>
 #include <string.h>
@@ -61,6 +62,8 @@ struct link {
 struct world {
 	struct fuzz_input in;
 	const struct rs_config *cfg;
+	uint32_t decoded_bytes;
+	uint64_t features; /* of the job; 0: its reducers are of release 0.1 */
 	struct exchange *x;
 	unsigned links;
 	uint64_t now_ms;
@@ -194,7 +197,7 @@ static void answer(struct world *w, unsigned link, unsigned priority, struct fuz
 	fill_result(&f, payload);
 	f.payload_len = f.type == FRAME_HAVE || (f.of.op == FRAME_OP_BROADCAST && f.flags & FRAME_ROOT)
 			    ? 0
-			    : frame_chunk_len(f.of.count, f.chunk_elems, f.chunk) * (uint32_t)rs_dtype_size(f.of.dtype);
+			    : operation_down_bytes(&f.of, frame_chunk_len(f.of.count, f.chunk_elems, f.chunk));
 	f.type = FRAME_RESULT;
 	f.flags = 0;
 	f.payload_sum = 0;
@@ -235,7 +238,7 @@ static void on_kept(const struct link *l)
 	const uint8_t *at;
 	size_t len;
 
-	must(f->payload_len == frame_chunk_len(f->of.count, f->chunk_elems, f->chunk) * rs_dtype_size(f->of.dtype));
+	must(f->payload_len == operation_down_bytes(&f->of, frame_chunk_len(f->of.count, f->chunk_elems, f->chunk)));
 	must(f->payload_len <= sizeof payload);
 	if (f->of.op == FRAME_OP_BROADCAST)
 		return;
@@ -273,16 +276,21 @@ static void on_view(struct world *w, unsigned link)
 static void on_data(struct world *w, struct link *l)
 {
 	const struct frame *f = &l->in.f;
-	unsigned p = f->of.priority, n = l->data_n[p], size = (unsigned)rs_dtype_size(f->of.dtype), all = 0;
+	unsigned p = f->of.priority, n = l->data_n[p], size = f->of.size, all = 0;
 	const struct frame *last = n ? &l->data[p][n - 1] : NULL;
 	uint32_t elems = frame_chunk_len(f->of.count, f->chunk_elems, f->chunk);
 
 	must(l->greeted && exchange_state(w->x) != EXCHANGE_JOINING && p < w->cfg->sharding.priorities && size);
-	must(f->generation == GENERATION && f->chunk_elems == w->cfg->sharding.chunk_bytes / size);
+	must(f->generation == GENERATION &&
+	     f->chunk_elems == operation_chunk_elems(&f->of, w->cfg->sharding.chunk_bytes, w->decoded_bytes));
+	must(!operation_is_encoded(&f->of) || w->features & FEATURE_ENCODINGS);
+	must(rs_wire_fits(f->of.up, f->of.dtype, f->of.op) && rs_wire_fits(f->of.down, f->of.dtype, f->of.op));
+	must(!(f->flags & FRAME_WIDE) || !f->of.up);
 	must(f->chunk < frame_chunks(f->of.count, f->chunk_elems));
 	must(f->payload_len == (f->type == FRAME_HAVE || (f->of.op == FRAME_OP_BROADCAST && !(f->flags & FRAME_ROOT))
 				    ? 0
-				    : elems * (f->flags & FRAME_WIDE ? (unsigned)sizeof(float) : size)));
+				: f->flags & FRAME_WIDE ? elems * (unsigned)sizeof(float)
+							: operation_up_bytes(&f->of, elems)));
 	must(!w->cfg->job.checksum || !f->payload_len || f->flags & FRAME_CHECKED);
 	must(!last || f->of.seq > last->of.seq || (f->of.seq == last->of.seq && f->chunk > last->chunk));
 	for (unsigned i = 0; i < FRAME_PRIORITIES; i++)
@@ -294,24 +302,39 @@ static void on_data(struct world *w, struct link *l)
 	l->data[p][l->data_n[p]++] = *f;
 }
 
+static void start(struct world *w, unsigned link)
+{
+	const struct control_start s = {.features = w->features, .start = 3};
+	uint8_t payload[FRAME_CONTROL_MAX], frame[FRAME_HEADER + FRAME_CONTROL_MAX];
+	uint32_t len = w->features ? control_pack_start(payload, &s) : 0;
+
+	w->l[link].started = true;
+	feed(w, link, frame, control_frame(frame, FRAME_START, GENERATION, 0, payload, len));
+}
+
+static void welcome(struct world *w, unsigned link)
+{
+	const struct control_welcome c = {.detect_ms = 4000, .features = w->features};
+	uint8_t payload[FRAME_CONTROL_MAX], frame[FRAME_HEADER + FRAME_CONTROL_MAX];
+
+	w->l[link].welcomed = true;
+	feed(w, link, frame,
+	     control_frame(frame, FRAME_WELCOME, GENERATION, 0, payload, control_pack_welcome(payload, &c)));
+}
+
 static void start_when_complete(struct world *w)
 {
-	struct fuzz_input none = {NULL, 0};
-
 	for (unsigned i = 0; i < w->links; i++)
 		if (!w->l[i].up || !w->l[i].welcomed)
 			return;
 	for (unsigned i = 0; i < w->links; i++)
-		if (!w->l[i].started && w->l[i].up) {
-			w->l[i].started = true;
-			say_control(w, i, FRAME_START, &none);
-		}
+		if (!w->l[i].started && w->l[i].up)
+			start(w, i);
 }
 
 static void on_hello(struct world *w, unsigned link)
 {
 	struct link *l = &w->l[link];
-	struct fuzz_input none = {NULL, 0};
 	struct control_hello h;
 	struct rs_err e;
 
@@ -320,7 +343,7 @@ static void on_hello(struct world *w, unsigned link)
 	must(h.generation == GENERATION && h.world_size == 2 && h.window == w->cfg->sharding.window);
 	l->greeted = true;
 	if (!(w->manual & NO_WELCOME))
-		say_control(w, link, FRAME_WELCOME, &none);
+		welcome(w, link);
 }
 
 static void on_frame(struct world *w, unsigned link)
@@ -466,6 +489,11 @@ static void submit(struct world *w)
 	    .done = on_done,
 	    .user = o,
 	};
+	if (w->features) {
+		uint8_t wire = fuzz_u8(&w->in);
+
+		operation_choose_wire(&o->x.of, wire % 5, wire / 5 % 5);
+	}
 	o->x.wide = rs_dtype_is_half(o->x.of.dtype) && kind >> 7 && o->x.of.op != FRAME_OP_BROADCAST;
 	o->x.root = o->x.of.op == FRAME_OP_BROADCAST && kind >> 7;
 	/* exactly the needed size, so that the sanitizer finds an access past the end */
@@ -588,10 +616,14 @@ static void world_open(struct world *w)
 				       .processes = 1,
 				       .incarnation = 99,
 				       .connect_ms = 20000,
+				       .kernels = rs_kernels_usable(0),
+				       .features = how & 16 ? FEATURE_START | FEATURE_ENCODINGS : 0,
 				       .adaptive = how & 8};
 	struct rs_err e;
 
 	w->cfg = config(how % YAMLS);
+	w->decoded_bytes = opt.params.decoded_bytes;
+	w->features = opt.features;
 	w->now_ms = 1000;
 	w->piece = SIZE_MAX;
 	w->manual = NO_ANSWER;

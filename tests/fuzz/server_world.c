@@ -3,18 +3,22 @@
 
 #include "common/dtype.h"
 #include "config/config.h"
+#include "proto/features.h"
 #include "server/core/check.h"
 
 #include <string.h>
 
 const struct world_kind world_kinds[KINDS] = {
-    {RS_FLOAT32, RS_SUM, 0, 10},
-    {RS_UINT8, RS_SUM, 0, 3000},
-    {RS_FLOAT16, RS_AVG, 0, 600},
-    {RS_INT64, RS_MAX, 0, 0},
-    {RS_FLOAT64, RS_PROD, 0, 129},
-    {RS_UINT8, FRAME_OP_BROADCAST, 0, 1500},
-    {RS_BFLOAT16, RS_MIN, FRAME_WIDE, 513},
+    {RS_FLOAT32, RS_SUM, 0, 10, RS_WIRE_SAME, RS_WIRE_SAME},
+    {RS_UINT8, RS_SUM, 0, 3000, RS_WIRE_SAME, RS_WIRE_SAME},
+    {RS_FLOAT16, RS_AVG, 0, 600, RS_WIRE_SAME, RS_WIRE_INT8},
+    {RS_INT64, RS_MAX, 0, 0, RS_WIRE_SAME, RS_WIRE_SAME},
+    {RS_FLOAT64, RS_PROD, 0, 129, RS_WIRE_SAME, RS_WIRE_SAME},
+    {RS_UINT8, FRAME_OP_BROADCAST, 0, 1500, RS_WIRE_SAME, RS_WIRE_SAME},
+    {RS_BFLOAT16, RS_MIN, FRAME_WIDE, 513, RS_WIRE_SAME, RS_WIRE_SAME},
+    {RS_FLOAT32, RS_SUM, 0, 1300, RS_WIRE_FP8, RS_WIRE_FP8},
+    {RS_FLOAT32, RS_AVG, 0, 700, RS_WIRE_INT8, RS_WIRE_BF16},
+    {RS_BFLOAT16, RS_SUM, FRAME_WIDE, 300, RS_WIRE_SAME, RS_WIRE_FP8},
 };
 struct message *world_post(struct world *w)
 {
@@ -83,9 +87,25 @@ static void free_slots(void *ctx, void *memory, uint64_t bytes)
 	free(memory);
 }
 
+struct operation conn_operation(const struct conn *c, unsigned kind)
+{
+	const struct world_kind *k = &world_kinds[kind];
+	bool encodes = c->hello.features & FEATURE_ENCODINGS;
+
+	return (struct operation){.dtype = k->dtype & 15,
+				  .op = k->op & 31,
+				  .size = (uint8_t)rs_dtype_size(k->dtype),
+				  .count = k->count,
+				  .up = encodes ? k->up & 15 : 0,
+				  .down = encodes ? k->down & 7 : 0};
+}
+
 uint32_t conn_chunk_elems(const struct conn *c, unsigned kind)
 {
-	return c->hello.chunk_bytes / (uint32_t)rs_dtype_size(world_kinds[kind].dtype);
+	const struct operation of = conn_operation(c, kind);
+	uint32_t least = 2 * c->hello.chunk_bytes, decoded = c->hello.decoded_bytes;
+
+	return operation_chunk_elems(&of, c->hello.chunk_bytes, decoded > least ? decoded : least);
 }
 
 void conn_find_chunk(const struct conn *c, unsigned priority, struct cursor *at)
@@ -144,7 +164,8 @@ static void check_result(struct world *w, const struct conn *c)
 	    ((c->job * RS_LANES_MAX + c->hello.lane) * FRAME_PRIORITIES + f->of.priority) << 32 | c->epoch;
 	struct result *r = &w->results[(stream * 0x10001 + f->of.seq * 31 + f->chunk) % RESULTS];
 
-	must(f->payload_len <= c->hello.chunk_bytes && f->of.priority < c->hello.priorities);
+	must(f->payload_len <= rs_wire_bytes(RS_WIRE_INT8, 1, c->hello.chunk_bytes));
+	must(f->of.priority < c->hello.priorities);
 	must(f->generation == c->hello.generation);
 	if (!f->payload_len)
 		return; /* to the root of a broadcast, or to a rank that has it already */
@@ -349,6 +370,7 @@ void world_feed(struct world *w, struct conn *c, const uint8_t *at, size_t len)
 void world_open(struct world *w)
 {
 	struct registry_options ro = {.limits = {.jobs = 3, .workers = 8, .memory_bytes = LIMIT},
+				      .features = FEATURES_ALL,
 				      .threads = LANES,
 				      .alloc = alloc_slots,
 				      .free = free_slots,

@@ -11,7 +11,7 @@
 #include "server/jobs/registry.h"
 
 enum {
-	KINDS = 7,
+	KINDS = 10,
 	CONNS = 12,
 	LANES = 2, /* of the reducer */
 	MESSAGES = 64,
@@ -30,6 +30,7 @@ enum {
 extern const struct world_kind {
 	uint8_t dtype, op, flags;
 	uint16_t count;
+	uint8_t up, down; /* of a job with the feature */
 } world_kinds[KINDS];
 
 struct cursor {
@@ -91,6 +92,8 @@ struct world {
 	uint32_t lives[REDUCERS];
 };
 
+/* Returns an operation as the ranks of this job call it, without its number. */
+struct operation conn_operation(const struct conn *c, unsigned kind);
 uint32_t conn_chunk_elems(const struct conn *c, unsigned kind);
 /* Moves to the first chunk at or after the cursor that exists and has the priority. */
 void conn_find_chunk(const struct conn *c, unsigned priority, struct cursor *at);
