@@ -262,7 +262,7 @@ CHECKS = {
     "maps": check_map, "placements": check_placement, "names": check_name, "groups": check_group,
     "runs": check_run, "blocks": check_block, "codes": check_code, "chunks": check_chunk,
 }  # fmt: skip
-FILES = ["frames", "handshakes", "digests", "placements", "names", "encodings", "failover"]
+FILES = ["frames", "handshakes", "digests", "placements", "names", "encodings", "failover", "encoded_failover"]
 
 
 def check_file(path):

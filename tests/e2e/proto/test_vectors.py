@@ -5,6 +5,7 @@
 reader and the reference client use no other code of this project."""
 
 import ast
+import itertools
 import pathlib
 import re
 import shutil
@@ -75,14 +76,15 @@ class Vectors(unittest.TestCase):
         """A frame that is right in itself but not in its place is found."""
         import json
 
-        tree = json.loads((FOLDER / "failover.json").read_text())
-        types = [entry["type"] for entry in tree["trace"]]
-        for kind in ("DATA", "HAVE", "RESUME", "FETCH", "VIEW"):
+        kinds = ("DATA", "HAVE", "FETCH", "VIEW")
+        for name, kind in [*itertools.product(("failover", "encoded_failover"), kinds), ("failover", "RESUME")]:
+            tree = json.loads((FOLDER / f"{name}.json").read_text())
+            types = [entry["type"] for entry in tree["trace"]]
             at = types.index(kind)
             before, entry, after = tree["trace"][:at], tree["trace"][at], tree["trace"][at + 1 :]
             elsewhere = {**entry, "reducer": 1 - entry["reducer"]}
             for without in (before + after, [*before, elsewhere, *after]):
-                with self.subTest(kind), self.assertRaises(self.vectors.Wrong):
+                with self.subTest(name, kind=kind), self.assertRaises(self.vectors.Wrong):
                     self.vectors.check_trace({**tree, "trace": without})
 
     def test_the_specification_quotes_it(self):
