@@ -4,7 +4,7 @@
 
   wire-<model>.svg   validation loss against steps, one line for each encoding, the mean over seeds
 
-The whisker at the end of float32's line is the range of its seeds.
+The whisker at the end of float32's line is the range of its runs, with ranks in either order.
 """
 
 import json
@@ -18,7 +18,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "net"))
 from plot import BOTTOM, GREY, GRID, HEIGHT, INK, LEFT, RIGHT, TOP, WIDTH, Chart, step_of  # noqa: E402
 
 COLOURS = {"float32": INK, "bf16": "#0072b2", "fp8": "#d55e00", "int8": "#009e73"}
-LABELS = {"transformer": "nats a character", "cnn": "cross-entropy"}
+LABELS = {"transformer": ("transformer", "nats a character"), "cnn": ("CNN", "cross-entropy")}
 
 
 class Curves(Chart):
@@ -53,25 +53,28 @@ def mean_curve(runs):
 
 def draw(model, runs):
     """Returns the SVG of a model. Ways with fewer seeds than float32 are left out."""
-    by_way = {}
+    by_way = {"float32": []}
     for r in runs:
         by_way.setdefault(r["way"], []).append(r)
     base = by_way["float32"]
     by_way = {way: rows for way, rows in by_way.items() if len(rows) == len(base)}
     curves = {way: mean_curve(rows) for way, rows in by_way.items()}
-    finals = [r["final"] for r in base]
+    finals = [r["final"] for r in runs if r["way"].startswith("float32")]
     last = curves["float32"][-1][0]
+    first = last // 5
+    curves = {way: [point for point in curve if point[0] >= first] for way, curve in curves.items()}
     lowest = min(loss for curve in curves.values() for _, loss in curve)
-    top = curves["float32"][1][1] * 1.02
-    chart = Curves(f"Validation loss, {model} with {base[0]['parameters']:,} weights",
-                   f"4 ranks; mean of {len(base)} seeds; from {last // 20 * 2:,} steps on", (0, last),
-                   (lowest - (top - lowest) * 0.06, top))
-    chart.grid(range(0, last + 1, last // 4), "steps", LABELS[model])
+    top = max(loss for curve in curves.values() for _, loss in curve)
+    name, unit = LABELS[model]
+    chart = Curves(f"Validation loss, {name} with {base[0]['parameters']:,} weights",
+                   f"4 ranks; mean of {len(base)} seeds; from step {first:,} on", (first, last),
+                   (lowest - (top - lowest) * 0.25, top))
+    chart.grid(range(first, last + 1, first), "steps", unit)
     wanted = []
-    for way in reversed(curves):
+    for way in curves:  # float32 first, below the others
         colour = COLOURS[way.replace(",", "").split()[0]]
-        shown = [(chart.x(step), chart.y(loss)) for step, loss in curves[way] if loss <= top]
-        chart.line(shown, colour, 4 if way == "float32" else 1.6, dash_of(way))
+        points = [(chart.x(step), chart.y(loss)) for step, loss in curves[way]]
+        chart.line(points, colour, 4 if way == "float32" else 1.6, dash_of(way))
         wanted.append((curves[way][-1][1], f"{way} {curves[way][-1][1]:.4f}", colour, way == "float32"))
     chart.line([(chart.x(last) + 6, chart.y(min(finals))), (chart.x(last) + 6, chart.y(max(finals)))], INK, 2)
     chart.labels(wanted)
