@@ -11,7 +11,7 @@ RINGS = ("gloo", "ompi-ring")
 TCP_PEERS = ("gloo", "ompi-ring", "ompi", "mpich")
 SHARED_MEMORY = ("ompi-shm",)  # not over TCP: shown beside the others, never used for a target
 LESS = ("gloo", "torch-bf16", "torch-fp8")
-WIRES = ("bf16", "fp8", "int8")
+WIRES = ("bf16", "fp8", "int8", "2x16")
 SECURED = ("tls", "grpc", "grpc+tls")
 # Systems on one machine that do the same work: tables and plots compare only systems of
 # one group.

@@ -277,23 +277,24 @@ class TorchWire(System):
 
 
 WIRES = ("bf16", "fp8", "int8")  # each rank connects for itself; with this job.wire
-WAYS = ("", "local", "local+malloc", "node", "node+malloc", "agent", "tls", "grpc", "grpc+tls", *WIRES)
+WAYS = ("", "local", "local+malloc", "node", "node+malloc", "agent", "tls", "grpc", "grpc+tls", *WIRES, "2x16")
 
 
 class Ours(System):
     """Reducers and reduction-bench. sharding: "default" or WINDOWxCHUNK such as 2x32K. way: "" (each rank connects for
     itself, over plain TCP); "local" (the default: the process of local rank 0 serves its host, and with one host
     reducers sum nothing); "node" (the same, but one host uses the reducers too); either with "+malloc" (ordinary memory
-    instead of that of reduction_buffer_alloc()); "agent" (as node, with the host's daemon); or a transport for each
-    rank."""
+    instead of that of reduction_buffer_alloc()); "agent" (as node, with the host's daemon); a transport or an encoding
+    for each rank; or "2x16" (as node, with two ranks on each host, and bfloat16)."""
 
     def __init__(self, sharding="default", way=""):
         self.name = ("reduction" if sharding == "default" else f"reduction:{sharding}") + (f"/{way}" if way else "")
         self.malloc = way.endswith("+malloc")
         way = way.removesuffix("+malloc")
-        self.node, self.agent = way in ("local", "node"), way == "agent"
+        self.local = 2 if way == "2x16" else 1
+        self.node, self.agent = way in ("local", "node", "2x16"), way == "agent"
         self.grpc, self.tls = way.startswith("grpc"), way.endswith("tls")
-        self.sections = {"agent": {"single_node": "reducers"}} if way in ("node", "agent") else {}
+        self.sections = {"agent": {"single_node": "reducers"}} if way in ("node", "agent", "2x16") else {}
         self.exact = way not in WIRES
         if not self.exact:
             self.sections["job"] = {"name": "bench-net", "wire": way}
@@ -367,10 +368,17 @@ class Ours(System):
             way = ["--mode", "node" if self.node else "direct"]
             if self.agent:
                 way = ["--agent", f"{launch.dir}/agent{place.workers[rank]}.sock"]
+            if self.local > 1:
+                way += ["--datatype", "bfloat16"]
             return [launch.build / "bin/reduction-bench", *way, "--config", f"{launch.dir}/job.yaml", "--inplace",
                     "no", "--json", "--timeout", math.ceil(launch.limit_s),
                     *(["--malloc"] if self.malloc else []), "--check", int(self.exact), *launch.common()]
 
+        if self.local > 1:
+            return [_start(launch, host, command(h), {
+                "RANK": str(h * self.local + i), "WORLD_SIZE": str(place.n * self.local), "LOCAL_RANK": str(i),
+                "LOCAL_WORLD_SIZE": str(self.local), "REDUCTION_RUN": "bench"}, f"rank{h * self.local + i}")
+                    for h, host in enumerate(place.workers) for i in range(self.local)]
         return _each_rank(launch, command, lambda r: {
             "RANK": str(r), "WORLD_SIZE": str(place.n), "LOCAL_RANK": str(r if place.loopback else 0),
             "LOCAL_WORLD_SIZE": str(place.n if place.loopback else 1), "REDUCTION_RUN": "bench"})
