@@ -57,6 +57,14 @@ static void on_degraded(void *user, const char *sentence)
 	snprintf(f->reminder, sizeof f->reminder, "%s", sentence);
 }
 
+static void on_no_feedback(void *user, const char *sentence)
+{
+	struct reducers *f = user;
+
+	f->excuses++;
+	snprintf(f->excuse, sizeof f->excuse, "%s", sentence);
+}
+
 static void on_changed(void *user, const struct rs_reducer *r, enum exchange_change how, const char *why)
 {
 	struct reducers *f = user;
@@ -87,6 +95,7 @@ static void open_exchange(struct reducers *f, const char *yaml, unsigned world, 
 				       .late = on_late,
 				       .waiting = on_waiting,
 				       .degraded = on_degraded,
+				       .no_feedback = on_no_feedback,
 				       .reducer_changed = on_changed,
 				       .user = f};
 	struct rs_err e = {0};

@@ -59,7 +59,9 @@ struct reducers {
 	unsigned waits;              /* reports for whom the exchange waits */
 	char wait[480];              /* the last of them */
 	unsigned reminders;          /* reports that reducers are lost */
+	unsigned excuses;            /* reports that an operation has no error feedback */
 	char reminder[480];          /* the last of them */
+	char excuse[480];            /* the last of them */
 	char refuses[80];            /* what the next WAITING says about a refused rank */
 	bool resume;                 /* also answer a VIEW with RESUME, as if all other ranks had sent the same view */
 	uint32_t random;             /* != 0: pieces and the order of links are random */

@@ -114,8 +114,8 @@ struct exchange_options {
 	/* Optional. Not all ranks have joined; the sentence says who is missing. Called
 	 * after EXCHANGE_QUIET_MS and then at growing intervals. */
 	void (*waiting)(void *user, const char *sentence);
-	/* Optional. An operation has no error feedback; the sentence says why. Called
-	 * once. */
+	/* Optional. An operation has no error feedback; the sentence says why. Called for
+	 * the first one without a name, and for the first one without room. */
 	void (*no_feedback)(void *user, const char *sentence);
 	/* Optional. The job runs without all of its reducers; the sentence says which are
 	 * lost, for how long and why, and why they cannot come back. Called

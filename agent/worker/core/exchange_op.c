@@ -64,18 +64,25 @@ static bool exchange_is_disjoint(const struct exchange_op *op)
 	       recv + exchange_span(op->of.count, op->of.size, op->recv_ring) <= send;
 }
 
+/* Takes the residual of an operation, and says for the first one without why. */
 static void exchange_take_residual(struct exchange *x, struct exchange_op *op)
 {
-	bool before = x->feedback.refused > 0;
+	const struct feedback *f = &x->feedback;
+	bool refused = f->refused > 0, unnamed = f->unnamed > 0;
 	char text[160], sentence[320];
 
 	op->residual = feedback_take(&x->feedback, &op->of);
-	if (before || !x->feedback.refused || !x->opt.no_feedback)
+	if (!x->opt.no_feedback || (refused == (f->refused > 0) && unnamed == (f->unnamed > 0)))
 		return;
-	snprintf(sentence, sizeof sentence,
-		 "%s has no error feedback: the residuals of %u names take %llu bytes, and job.wire.feedback is %llu",
-		 op_text(op, text, sizeof text), x->feedback.residuals_n, (unsigned long long)x->feedback.bytes,
-		 (unsigned long long)x->feedback.limit);
+	if (!op->of.name_hash)
+		snprintf(sentence, sizeof sentence, "%s has no error feedback (job.wire.feedback): it has no name",
+			 op_text(op, text, sizeof text));
+	else
+		snprintf(sentence, sizeof sentence,
+			 "%s has no error feedback: the residuals of %u names take %llu bytes, and "
+			 "job.wire.feedback is %llu",
+			 op_text(op, text, sizeof text), f->residuals_n, (unsigned long long)f->bytes,
+			 (unsigned long long)f->limit);
 	x->opt.no_feedback(x->opt.user, sentence);
 }
 

@@ -81,8 +81,12 @@ struct residual *feedback_take(struct feedback *f, const struct operation *of)
 {
 	struct residual *r;
 
-	if (!f->limit || !of->name_hash || !of->count)
+	if (!f->limit || !of->count)
 		return NULL;
+	if (!of->name_hash) {
+		f->unnamed++;
+		return NULL;
+	}
 	f->operations++;
 	for (r = *feedback_chain(f, of); r && !feedback_is(r, of); r = r->next)
 		continue;

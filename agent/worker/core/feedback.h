@@ -35,6 +35,7 @@ struct feedback {
 	uint64_t operations;   /* that asked for a residual */
 	unsigned residuals_n;
 	uint64_t refused; /* operations that found no room */
+	uint64_t unnamed; /* operations that have no name */
 };
 
 /* Frees all residuals. */

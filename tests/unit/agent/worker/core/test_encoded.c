@@ -20,6 +20,10 @@ static const char job_random[] = "job: {wire: {up: int8, rounding: stochastic}}\
 				 "reducers: [{id: r0, address: 127.0.0.1:1, lanes: 1}]\n"
 				 "sharding: {chunk_bytes: 1KiB, window: 4}\n";
 
+static const char job_feedback[] = "job: {wire: {up: int8, rounding: stochastic, feedback: 1MiB}}\n"
+				   "reducers: [{id: r0, address: 127.0.0.1:1, lanes: 1}]\n"
+				   "sharding: {chunk_bytes: 1KiB, window: 4}\n";
+
 static void say_welcome(struct reducers *f, uint64_t features)
 {
 	struct control_welcome w = {.detect_ms = 1000, .features = features};
@@ -60,17 +64,27 @@ static void on_done(struct exchange_op *op, const struct rs_err *err)
 		o->err = *err;
 }
 
-static int submit(struct reducers *f, struct reducers_op *o, unsigned up, unsigned down, struct rs_err *e)
+static int submit_named(struct reducers *f, struct reducers_op *o, unsigned up, unsigned down, uint32_t name,
+			struct rs_err *e)
 {
-	*o = (struct reducers_op){
-	    .op = {.send = o->x,
-		   .recv = o->x,
-		   .of = {.count = COUNT, .dtype = RS_FLOAT32, .size = sizeof(float), .up = up & 15, .down = down & 7},
-		   .done = on_done,
-		   .user = o}};
+	*o = (struct reducers_op){.op = {.send = o->x,
+					 .recv = o->x,
+					 .of = {.count = COUNT,
+						.dtype = RS_FLOAT32,
+						.size = sizeof(float),
+						.up = up & 15,
+						.down = down & 7,
+						.name_hash = name},
+					 .done = on_done,
+					 .user = o}};
 	for (unsigned i = 0; i < COUNT; i++)
 		o->x[i] = element(i);
 	return exchange_submit(f->x, &o->op, f->now_ms, e);
+}
+
+static int submit(struct reducers *f, struct reducers_op *o, unsigned up, unsigned down, struct rs_err *e)
+{
+	return submit_named(f, o, up, down, 0, e);
 }
 
 /* The job does not know encodings: a submit before and after START. */
@@ -135,17 +149,19 @@ static const struct row {
 	const char *yaml;
 	unsigned up, down;
 	uint32_t decoded, elems;
-	bool random;
+	bool random, feedback;
 } encoded[] = {
-    {job_plain, RS_WIRE_BF16, RS_WIRE_BF16, 0, CHUNK / 2, false},
-    {job_fp8, RS_WIRE_FP8, RS_WIRE_INT8, 4 * CHUNK, CHUNK, false},
-    {job_random, RS_WIRE_INT8, RS_WIRE_INT8, 4 * CHUNK, CHUNK, true},
-    {job_plain, RS_WIRE_SAME, RS_WIRE_FP8, 0, CHUNK / 4, false},
+    {job_plain, RS_WIRE_BF16, RS_WIRE_BF16, 0, CHUNK / 2, false, false},
+    {job_fp8, RS_WIRE_FP8, RS_WIRE_INT8, 4 * CHUNK, CHUNK, false, false},
+    {job_random, RS_WIRE_INT8, RS_WIRE_INT8, 4 * CHUNK, CHUNK, true, false},
+    {job_plain, RS_WIRE_SAME, RS_WIRE_FP8, 0, CHUNK / 4, false, false},
+    {job_feedback, RS_WIRE_INT8, RS_WIRE_BF16, 4 * CHUNK, CHUNK / 2, true, true},
+    {job_feedback, RS_WIRE_FP8, RS_WIRE_FP8, 4 * CHUNK, CHUNK, true, true},
 };
 
 /* Checks contribution i, and sends a result of its elements doubled. want: the elements
- * of the result. */
-static void answer(struct reducers *f, const struct row *row, unsigned i, float *want)
+ * of the result. lost: what the encoding has lost before, which is set anew. */
+static void answer(struct reducers *f, const struct row *row, unsigned i, float *want, float *lost)
 {
 	unsigned char bytes[CHUNK * sizeof(float)];
 	struct frame h = f->l[0].data[i];
@@ -159,8 +175,10 @@ static void answer(struct reducers *f, const struct row *row, unsigned i, float 
 	ck_assert_uint_eq(h.of.down, row->down);
 	ck_assert_uint_eq(h.payload_len, rs_wire_bytes(row->up, sizeof(float), n));
 	for (uint32_t k = 0; k < n; k++)
-		x[k] = element(first + k);
+		x[k] = lost[first + k] + element(first + k);
 	wref_encode(row->up, bytes, x, n, rounding);
+	for (uint32_t k = 0; row->feedback && k < n; k++)
+		lost[first + k] = x[k] - wref_decode(row->up, bytes, k);
 	ck_assert_mem_eq(f->l[0].payload[i], bytes, h.payload_len);
 
 	for (uint32_t k = 0; k < n; k++)
@@ -178,7 +196,7 @@ static void answer(struct reducers *f, const struct row *row, unsigned i, float 
 START_TEST(contributions_and_results_are_encoded)
 {
 	const struct row *row = &encoded[_i];
-	float want[COUNT];
+	float want[COUNT], lost[COUNT] = {0};
 	struct reducers_op o;
 	struct reducers f;
 	struct rs_err e;
@@ -189,13 +207,33 @@ START_TEST(contributions_and_results_are_encoded)
 	say_start(&f, FEATURES_ALL);
 	for (unsigned seq = 0, done = 0; seq < 2; seq++) {
 		f.piece = seq ? 131 : SIZE_MAX;
-		ck_assert_int_eq(submit(&f, &o, row->up, row->down, &e), RS_OK);
+		ck_assert_int_eq(submit_named(&f, &o, row->up, row->down, 7, &e), RS_OK);
 		reducers_pump(&f);
 		while (done < f.l[0].data_n)
-			answer(&f, row, done++, want);
+			answer(&f, row, done++, want, lost);
 		ck_assert_int_eq(o.done, 1);
 		ck_assert_mem_eq(o.x, want, sizeof want);
 	}
+	reducers_close(&f);
+}
+END_TEST
+
+/* Without a name there is no residual, and the worker says so once. */
+START_TEST(feedback_needs_a_name)
+{
+	struct reducers_op o[3];
+	struct reducers f;
+	struct rs_err e;
+
+	open_with(&f, job_feedback, FEATURES_ALL);
+	say_welcome(&f, FEATURES_ALL);
+	say_start(&f, FEATURES_ALL);
+	ck_assert_int_eq(submit_named(&f, &o[0], RS_WIRE_INT8, RS_WIRE_INT8, 7, &e), RS_OK);
+	ck_assert_uint_eq(f.excuses, 0);
+	for (unsigned i = 1; i < 3; i++)
+		ck_assert_int_eq(submit(&f, &o[i], RS_WIRE_INT8, RS_WIRE_INT8, &e), RS_OK);
+	ck_assert_uint_eq(f.excuses, 1);
+	ck_assert_str_eq(f.excuse, "all-reduce 1 has no error feedback (job.wire.feedback): it has no name");
 	reducers_close(&f);
 }
 END_TEST
@@ -241,6 +279,7 @@ int main(void)
 	tcase_add_loop_test(tc, a_job_without_the_feature_has_no_encodings, 0, sizeof refused / sizeof refused[0]);
 	tcase_add_test(tc, a_reducer_without_the_feature_is_refused);
 	tcase_add_loop_test(tc, contributions_and_results_are_encoded, 0, sizeof encoded / sizeof encoded[0]);
+	tcase_add_test(tc, feedback_needs_a_name);
 	tcase_add_loop_test(tc, a_wrong_result_is_a_breach, 0, 4);
 	suite_add_tcase(suite, tc);
 	runner = srunner_create(suite);

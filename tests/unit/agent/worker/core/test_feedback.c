@@ -33,6 +33,7 @@ START_TEST(a_residual_belongs_to_its_name)
 	b = take(&f, 7, 101);
 	ck_assert(b && b != a && b->values[5] == 0);
 	ck_assert_ptr_null(take(&f, 0, 100)); /* no name */
+	ck_assert_uint_eq(f.unnamed, 1);
 	ck_assert_ptr_null(take(&f, 9, 0));
 	feedback_give(a);
 	feedback_give(b);
