@@ -216,7 +216,8 @@ bool stripe_is_full(const struct stripe *st, const struct slot *slot)
 {
 	unsigned n = slot->contributed;
 
-	if (n == st->p.world_size || !st->departed || !st->p.retain || slot->header.of.seq >= st->departed_ack)
+	if (n == st->p.world_size || !st->departed || !st->p.retain || slot->header.of.seq >= st->departed_ack ||
+	    !slot->have_n)
 		return n == st->p.world_size;
 	for (unsigned r = 0; r < st->p.world_size; r++)
 		n += stripe_has_departed(st, r) && !slot_bit(slot->started, r);

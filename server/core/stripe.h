@@ -91,8 +91,8 @@ struct slot *stripe_find_slot(struct stripe *st, uint64_t seq, uint32_t chunk);
 /* Counts the result as sent to one rank. The slot is free after the last one. */
 void stripe_result_sent(struct stripe *st, struct slot *slot);
 /* Returns true if all expected ranks have contributed. A departed rank that has the
- * operation's result is not expected.
- */
+ * operation's result is not expected if another rank has it too. If none has it, the
+ * contributions are of an earlier view, and must not be summed without that rank. */
 bool stripe_is_full(const struct stripe *st, const struct slot *slot);
 /* Restarts the measurement of waiting, because what waited is gone or this process stood
  * still. */

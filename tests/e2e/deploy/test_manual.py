@@ -123,7 +123,7 @@ class Completion(unittest.TestCase):
         self.assertEqual(self.complete("reduction-server", "--lanes", ""), [])
         self.assertEqual(self.complete("reduction-server", "--config", ""), ["files"])
         self.assertEqual(self.complete("reductionctl", "check", ""), ["files"])
-        self.assertEqual(self.complete("reductionctl", "plan", "--wire", "f"), ["fp16", "fp32"])
+        self.assertEqual(self.complete("reductionctl", "plan", "--wire", "f"), ["fp8"])
 
     def test_offered_values_are_known(self):
         """Each word that the completion offers for an option stands in the help of that option."""

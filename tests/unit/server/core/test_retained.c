@@ -443,6 +443,39 @@ START_TEST(departure_with_pending_chunks)
 }
 END_TEST
 
+/* A rank leaves with all results of a later view while contributions of an earlier view
+ * are still on their way: they are not summed without that rank, and the view of the
+ * others drops them. _i: deterministic */
+START_TEST(contributions_of_an_earlier_view_are_not_summed)
+{
+	const struct control_view later = lv_of(0, 1, 0);
+	struct fw_world fw;
+	struct frame f;
+
+	lv_running(&fw, (struct fw_options){.world = 3, .deterministic = _i});
+	f = fw_data(&fw, RS_SUM, RS_INT32, 3, 16, 0);
+	fw_contribute(&fw, 0, f);
+	fw_contribute(&fw, 1, f);
+	fw_feed(&fw, 0, FRAME_HEADER + 10);
+	fw_feed(&fw, 1, FRAME_HEADER + 10);
+	fw_send_view(&fw, 2, &later);
+	fw_send(&fw, 2, (struct frame){.type = FRAME_GOODBYE, .generation = FAKE_GENERATION, .ack = 5}, NULL);
+	fw_feed(&fw, 2, SIZE_MAX);
+	fw_feed_all(&fw, SIZE_MAX);
+	for (unsigned r = 0; r < 2; r++) {
+		fw_expect_view(&fw, r, FRAME_VIEW);
+		fw_expect_nothing(&fw, r);
+		fw_send_view(&fw, r, &later);
+	}
+	fw_feed_all(&fw, SIZE_MAX);
+	for (unsigned r = 0; r < 2; r++)
+		fw_expect_view(&fw, r, FRAME_RESUME);
+	ck_assert_uint_eq(fw_slots_alive(&fw), 0);
+	ck_assert_uint_eq(fw.failed, 0);
+	fw_close(&fw);
+}
+END_TEST
+
 /* A rank leaves although a result was fetched from it: another rank that has it is asked,
  * if there is one. */
 START_TEST(departure_without_kept)
@@ -496,6 +529,7 @@ int main(void)
 	tcase_add_loop_test(tc, no_new_operation_after_a_departure, 0, COUNT(leavings));
 	tcase_add_loop_test(tc, departure_with_pending_chunks, 0, 2);
 	tcase_add_loop_test(tc, departure_without_kept, 0, 2);
+	tcase_add_loop_test(tc, contributions_of_an_earlier_view_are_not_summed, 0, 2);
 	suite_add_tcase(suite, tc);
 	runner = srunner_create(suite);
 	srunner_run_all(runner, CK_NORMAL);
