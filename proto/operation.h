@@ -70,6 +70,14 @@ static inline bool operation_is_encoded(const struct operation *o)
  * (rs_wire_fits), the elements are sent as they are. */
 void operation_choose_wire(struct operation *o, unsigned up, unsigned down);
 
+/* The same with the words of job.wire. They are for large operations: small ones are
+ * losses, counters and flags, and gain nothing. */
+static inline void operation_choose_job_wire(struct operation *o, unsigned up, unsigned down)
+{
+	if (!operation_is_small(o))
+		operation_choose_wire(o, up, down);
+}
+
 /* Returns the most bytes of n elements in the wider one of both directions, without
  * scales. It is what a chunk's size counts. */
 uint64_t operation_chunk_size(const struct operation *o, uint64_t n);

@@ -162,8 +162,7 @@ int coll_all_reduce(struct coll *c, const void *send, void *recv, size_t count, 
 	    .done = coll_on_done,
 	    .user = r,
 	};
-	if (!operation_is_small(&r->op.of))
-		operation_choose_wire(&r->op.of, c->plugin->cfg.job.wire_up, c->plugin->cfg.job.wire_down);
+	operation_choose_job_wire(&r->op.of, c->plugin->cfg.job.wire_up, c->plugin->cfg.job.wire_down);
 	*request = r;
 	if (broken || !count) {
 		atomic_store_explicit(&r->state, broken ? COLL_FAILED : COLL_DONE, memory_order_relaxed);

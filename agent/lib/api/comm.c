@@ -117,8 +117,8 @@ void comm_choose_wire(const struct reduction_comm *c, struct operation *of, redu
 		return;
 	if (wire != REDUCTION_WIRE_JOB)
 		operation_choose_wire(of, wire - REDUCTION_WIRE_SAME, wire - REDUCTION_WIRE_SAME);
-	else if (!operation_is_small(of))
-		operation_choose_wire(of, b->wire_up, b->wire_down);
+	else
+		operation_choose_job_wire(of, b->wire_up, b->wire_down);
 }
 
 struct copier_tensor comm_tensor(const struct backend_request *req)

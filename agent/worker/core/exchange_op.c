@@ -39,6 +39,7 @@ uint8_t exchange_priority(unsigned priorities, const struct operation *of)
 int exchange_check(uint32_t chunk_bytes, const struct operation *of, struct rs_err *e)
 {
 	rs_assert(of->size > 0);
+	/* the least decoded_bytes of a job: no job has more chunks */
 	if (frame_chunks(of->count, operation_chunk_elems(of, chunk_bytes, 2 * chunk_bytes)) > UINT32_MAX)
 		return rs_fail(e, RS_EINVAL,
 			       "%llu elements of %s are more than 2^32 - 1 chunks of %u bytes: use larger chunks",
