@@ -29,6 +29,8 @@ from . import _buffers, errors, torch_gaps, torch_identity, torch_replace
 from .comm import Communicator
 from .torch_group import communicator, default_communicator, register  # noqa: F401 communicator is for programs
 from .torch_local import NodeSum, join, meet
+from .torch_members import Members  # noqa: F401 for programs
+from .torch_outer import Outer  # noqa: F401 for programs
 from .torch_place import place, unplaced
 from .torch_stream import Places
 from .torch_work import Channel, Work
