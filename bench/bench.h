@@ -60,20 +60,32 @@ uint64_t bench_next_size(const struct bench_options *o, uint64_t bytes);
 enum { BENCH_PERIOD = 1021 };
 struct bench_pattern {
 	size_t elem;                        /* bytes of an element */
+	bool near;                          /* of bench_pattern_init_near */
+	enum rs_dtype dtype;                /* if near */
 	uint8_t mine[BENCH_PERIOD * 8];     /* this rank's elements */
 	uint8_t expected[BENCH_PERIOD * 8]; /* the result */
 };
 void bench_pattern_init(struct bench_pattern *p, enum rs_dtype dtype, enum rs_op op, int rank, int world);
+
+/* The same for a sum or an average of float32, float16 or bfloat16 that is encoded on the
+ * network, in any way. All elements are -1, 0 or 1 in the result and, times the number of
+ * ranks if it is an average, on each rank and in sums over some of the ranks. So the
+ * largest element of a block, which sets the scale, is as large as all others but zeros,
+ * and an element is rounded by less than BENCH_NEAR even with 4 bits. The result without
+ * a rank, or of another place, differs by 1 in many elements. */
+#define BENCH_NEAR 0.25f
+void bench_pattern_init_near(struct bench_pattern *p, enum rs_dtype dtype, enum rs_op op, int rank, int world);
 /* Writes this rank's `count` elements to dst. */
 void bench_pattern_fill(const struct bench_pattern *p, void *dst, size_t count);
 /* Returns how many all-reduces in place, each on the result of the previous one, leave
  * every element finite; at least
  * 1. UINT_MAX: any number. */
 unsigned bench_pattern_lasts(enum rs_dtype dtype, enum rs_op op, int world);
-/* Returns how many of the elements at src differ from the expected result. */
+/* Returns how many of the elements at src differ from the expected result; if near: by
+ * more than BENCH_NEAR. */
 uint64_t bench_pattern_wrong(const struct bench_pattern *p, const void *src, size_t count);
-/* Writes one element, a whole number that is not negative and exact in the dtype; integer
- * types take its low bits. */
+/* Writes one element, a whole number that is exact in the dtype; integer types take its
+ * low bits. */
 void bench_store(void *dst, enum rs_dtype dtype, long value);
 
 /* Reducer processes and ranks on this machine, their temporary folder, and the signals

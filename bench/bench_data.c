@@ -70,11 +70,11 @@ static uint16_t half_bits(float f, int mantissa, int bias)
 	} v = {.f = f};
 	if (f == 0)
 		return 0;
-	uint32_t exponent = (v.u >> 23) - 127 + (uint32_t)bias;
-	return (uint16_t)(exponent << mantissa | (v.u & 0x7fffff) >> (23 - mantissa));
+	uint32_t exponent = (v.u >> 23 & 0xff) - 127 + (uint32_t)bias;
+	return (uint16_t)(v.u >> 31 << 15 | exponent << mantissa | (v.u & 0x7fffff) >> (23 - mantissa));
 }
 
-/* Stores half of `twice`, which is exact in the dtype and not negative. */
+/* Stores half of `twice`, which is exact in the dtype. */
 static void store(uint8_t *dst, enum rs_dtype dtype, long twice)
 {
 	union {
@@ -102,9 +102,46 @@ void bench_store(void *dst, enum rs_dtype dtype, long value)
 void bench_pattern_init(struct bench_pattern *p, enum rs_dtype dtype, enum rs_op op, int rank, int world)
 {
 	p->elem = rs_dtype_size(dtype);
+	p->near = false;
 	for (int i = 0; i < BENCH_PERIOD; i++) {
 		store(p->mine + (size_t)i * p->elem, dtype, 2 * value(dtype, op, rank, world, i));
 		store(p->expected + (size_t)i * p->elem, dtype, result_twice(dtype, op, world, i));
+	}
+}
+
+/* Returns a hash of i, all of whose bits depend on all bits of i. */
+static uint32_t mixed(uint32_t i)
+{
+	i = (i ^ i >> 16) * 0x85ebca6b;
+	i = (i ^ i >> 13) * 0xc2b2ae35;
+	return i ^ i >> 16;
+}
+
+/* Returns element i of rank r, -1, 0 or 1: one rank has 1 or -1, and in half of the
+ * elements another one has the opposite. */
+static long value_near(int r, int n, int i)
+{
+	uint32_t h = mixed((uint32_t)i + 1);
+	int first = (int)(h % (uint32_t)n), second;
+	long sign = h >> 31 ? -1 : 1;
+
+	if (r == first)
+		return sign;
+	second = (first + 1 + (n > 1 ? (int)(h / 64 % (uint32_t)(n - 1)) : 0)) % n;
+	return (h >> 30 & 1) && r == second ? -sign : 0;
+}
+
+void bench_pattern_init_near(struct bench_pattern *p, enum rs_dtype dtype, enum rs_op op, int rank, int world)
+{
+	p->elem = rs_dtype_size(dtype);
+	p->near = true;
+	p->dtype = dtype;
+	for (int i = 0; i < BENCH_PERIOD; i++) {
+		long sum = 0, times = op == RS_AVG ? world : 1;
+		for (int r = 0; r < world; r++)
+			sum += value_near(r, world, i);
+		bench_store(p->mine + (size_t)i * p->elem, dtype, times * value_near(rank, world, i));
+		bench_store(p->expected + (size_t)i * p->elem, dtype, sum);
 	}
 }
 
@@ -141,6 +178,42 @@ unsigned bench_pattern_lasts(enum rs_dtype dtype, enum rs_op op, int world)
 	}
 }
 
+/* Returns an element of float32, float16 or bfloat16. A subnormal float16 becomes a
+ * smaller number, which does not matter here. */
+static float load(const uint8_t *src, enum rs_dtype dtype)
+{
+	union {
+		uint32_t u;
+		float f;
+	} v;
+	uint16_t h;
+
+	if (dtype == RS_FLOAT32) {
+		memcpy(&v.u, src, sizeof(v.u));
+		return v.f;
+	}
+	memcpy(&h, src, sizeof(h));
+	v.u = (uint32_t)h << 16;
+	if (dtype == RS_FLOAT16) {
+		uint32_t exponent = h >> 10 & 31;
+		exponent = exponent == 31 ? 255 : exponent ? exponent + 127 - 15 : 0;
+		v.u = (h & 0x8000u) << 16 | exponent << 23 | (h & 0x3ffu) << 13;
+	}
+	return v.f;
+}
+
+/* Returns whether element i, which is not equal to the expected one, is wrong. */
+static bool is_wrong(const struct bench_pattern *p, const uint8_t *element, size_t i)
+{
+	float expected, found;
+
+	if (!p->near)
+		return true;
+	expected = load(p->expected + i * p->elem, p->dtype);
+	found = load(element, p->dtype);
+	return !(found >= expected - BENCH_NEAR && found <= expected + BENCH_NEAR); /* a NaN is wrong */
+}
+
 uint64_t bench_pattern_wrong(const struct bench_pattern *p, const void *src, size_t count)
 {
 	const uint8_t *s = src;
@@ -149,7 +222,8 @@ uint64_t bench_pattern_wrong(const struct bench_pattern *p, const void *src, siz
 		size_t n = left < BENCH_PERIOD ? left : BENCH_PERIOD;
 		if (memcmp(s, p->expected, n * p->elem))
 			for (size_t i = 0; i < n; i++)
-				wrong += memcmp(s + i * p->elem, p->expected + i * p->elem, p->elem) != 0;
+				wrong += memcmp(s + i * p->elem, p->expected + i * p->elem, p->elem) != 0 &&
+					 is_wrong(p, s + i * p->elem, i);
 		s += n * p->elem;
 		left -= n;
 	}

@@ -47,7 +47,8 @@ static const struct {
     {0, "Measurement", NULL, NULL},
     {'n', "iters", "N", "timed iterations of each row (default 20)"},
     {'w', "warmup", "N", "untimed iterations before them (default 5)"},
-    {'c', "check", "0|1", "compare every element with its exact expected value (default 1)"},
+    {'c', "check", "0|1",
+     "compare every element with its expected value, which is exact unless it is encoded (default 1)"},
     {'a', "async", "N", "start N operations, then wait for all: one iteration, its time divided by N (default 1)"},
     {KEY_TENSORS, "tensors", "N",
      "N tensors of each size at once in three rows: operations of their own, as a group,\n"
@@ -77,8 +78,8 @@ static const struct {
     {KEY_AGENT, "agent", "PATH", "socket of the node's agent; this is mode agent (default $REDUCTION_AGENT)"},
     {KEY_JOB, "job", "NAME", "name of the job (default $REDUCTION_JOB, then the configuration's)"},
     {KEY_WIRE, "wire", "WORD",
-     "same, bf16, fp8 or int8: encoding on the network, also as up=fp8,down=bf16; other results\n"
-     "than those of same are rounded and not checked (default $REDUCTION_WIRE, then job.wire)"},
+     "same, bf16, fp8 or int8: encoding on the network, also as up=fp8,down=bf16\n"
+     "(default $REDUCTION_WIRE, then job.wire)"},
     {0, "Other", NULL, NULL},
     {'h', "help", NULL, "print this and exit"},
     {KEY_VERSION, "version", NULL, "print the version and exit"},
@@ -297,8 +298,6 @@ static int check_together(struct bench_options *o)
 		return usage_error("--transport must be tcp or grpc");
 	if (o->local_reducers && !o->lanes)
 		o->lanes = 1;
-	if (o->wire && strcmp(o->wire, "same") != 0)
-		o->check = false;
 	if (o->agent_socket && (o->mode == REDUCTION_MODE_NODE || o->mode == REDUCTION_MODE_DIRECT))
 		return usage_error(
 		    "--agent cannot be given together with --mode node or --mode direct, which use no agent");

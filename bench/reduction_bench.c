@@ -26,6 +26,7 @@ struct run {
 	reduction_request *before; /* and its request */
 	double *us;                /* one for each iteration */
 	struct bench_pattern pattern;
+	bool encoded;        /* sums and averages of this dtype are rounded on the network */
 	reduction_error err; /* of the call that failed */
 	double started_s, shown_s;
 	double busbw_sum[2];
@@ -216,7 +217,8 @@ static int measure(struct run *r, struct bench_row *row, bool in_place)
 
 static int run_row(struct run *r, struct bench_row *row)
 {
-	bench_pattern_init(&r->pattern, row->dtype, row->op, r->rank, r->world);
+	(r->encoded && (row->op == RS_SUM || row->op == RS_AVG) ? bench_pattern_init_near : bench_pattern_init)(
+	    &r->pattern, row->dtype, row->op, r->rank, r->world);
 	if ((r->o->place & PLACE_OUT) && measure(r, row, false))
 		return -1;
 	if ((r->o->place & PLACE_IN) && measure(r, row, true))
@@ -245,10 +247,48 @@ static int run_size(struct run *r, enum rs_dtype dtype, enum rs_op op, uint64_t 
 	return 0;
 }
 
+/* Finds out whether the job encodes sums of the dtype. The word may be in the agent's
+ * file, so an all-reduce tells: its elements need more bits than an encoding has. It is
+ * larger than the small operations, which the job sends as they are. */
+static int probe(struct run *r, enum rs_dtype dtype)
+{
+	enum { COUNT = 64 << 10, VALUES = 128 }; /* bfloat16 has 128 values of one exponent */
+	size_t elem = rs_dtype_size(dtype);
+	char *sum, *expected;
+	int rc = -1;
+
+	r->encoded = false;
+	if (!r->o->check || !(r->o->ops & (1u << RS_SUM | 1u << RS_AVG)) ||
+	    (dtype != RS_FLOAT32 && dtype != RS_FLOAT16 && dtype != RS_BFLOAT16))
+		return 0;
+	sum = calloc(2 * COUNT, elem);
+	if (!sum) {
+		snprintf(r->err.message, sizeof(r->err.message), "out of memory");
+		return -1;
+	}
+	expected = sum + COUNT * elem;
+	for (size_t i = 0; i < COUNT; i++)
+		bench_store(expected + i * elem, dtype,
+			    dtype == RS_FLOAT32 ? (1 << 23) + 2 * (long)i + 1 : VALUES + (long)i % VALUES);
+	if (r->rank == 0)
+		memcpy(sum, expected, COUNT * elem);
+	if (!reduction_all_reduce(r->comm, sum, sum, COUNT, (reduction_dtype)dtype, REDUCTION_SUM, &r->err)) {
+		r->encoded = memcmp(sum, expected, COUNT * elem) != 0;
+		rc = 0;
+	}
+	free(sum);
+	if (r->encoded && r->rank == 0 && !r->o->json)
+		printf("# sums of %s are encoded: an element is wrong if it differs by more than %g from -1, 0 or 1\n",
+		       rs_dtype_name(dtype), (double)BENCH_NEAR);
+	return rc;
+}
+
 static int run_rows(struct run *r)
 {
 	const struct bench_options *o = r->o;
 	for (unsigned dtype = 0; dtype < RS_DTYPE_NR; dtype++) {
+		if ((o->dtypes >> dtype & 1) && probe(r, (enum rs_dtype)dtype))
+			return -1;
 		for (unsigned op = 0; op < RS_OP_NR; op++) {
 			if (!(o->dtypes >> dtype & 1) || !(o->ops >> op & 1))
 				continue;

@@ -3,9 +3,11 @@
 #include "bench/bench.h"
 
 #include "common/kernels/kernels.h"
+#include "common/wire.h"
 
 #include <check.h>
 #include <limits.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -124,6 +126,108 @@ START_TEST(a_chunk_in_the_wrong_place_is_wrong)
 }
 END_TEST
 
+/* The result of an all-reduce of the data of bench_pattern_init_near over two nodes, with
+ * odd and even ranks. left_out: the rank whose data does not arrive. */
+struct near_case {
+	enum rs_wire up, down;
+	enum rs_op op;
+	int world, left_out;
+	bool random;
+};
+static void reduce_encoded(float *out, const struct near_case *c)
+{
+	static struct bench_pattern p;
+	static float node[BENCH_PERIOD], sum[BENCH_PERIOD];
+	static unsigned char wire[BENCH_PERIOD * sizeof(float)];
+	const struct rs_kernels *k = rs_kernels_usable(0);
+
+	memset(sum, 0, sizeof(sum));
+	for (int first = 0; first < 2 && first < c->world; first++) {
+		memset(node, 0, sizeof(node));
+		for (int r = first; r < c->world; r += 2) {
+			bench_pattern_init_near(&p, RS_FLOAT32, c->op, r, c->world);
+			if (r != c->left_out)
+				k->reduce[RS_SUM][RS_FLOAT32](node, p.mine, BENCH_PERIOD);
+		}
+		if (c->random && k->encode_random[c->up])
+			k->encode_random[c->up](wire, node, BENCH_PERIOD, (uint64_t)c->world, (uint64_t)first);
+		else
+			k->encode[c->up](wire, node, BENCH_PERIOD);
+		k->add[c->up](sum, wire, BENCH_PERIOD);
+	}
+	if (c->op == RS_AVG)
+		k->divide[RS_FLOAT32](sum, (uint64_t)c->world, BENCH_PERIOD);
+	k->encode[c->down](wire, sum, BENCH_PERIOD);
+	k->decode[c->down](out, wire, BENCH_PERIOD);
+}
+
+/* With every encoding the result of all ranks is right, one without a rank is wrong. */
+START_TEST(encoded_sums_are_near_what_is_expected)
+{
+	static const int few[] = {2, 3, 17, 64};
+	static struct bench_pattern p;
+	static float out[BENCH_PERIOD];
+	struct near_case c = {.up = (enum rs_wire)(_i / RS_WIRE_NR), .down = (enum rs_wire)(_i % RS_WIRE_NR)};
+
+	for (int at = 0; at < 16; at++) {
+		c.op = at % 2 ? RS_AVG : RS_SUM;
+		c.random = at / 2 % 2;
+		c.world = few[at / 4];
+		for (c.left_out = -1; c.left_out < c.world; c.left_out += 1 + c.world / 8) {
+			reduce_encoded(out, &c);
+			bench_pattern_init_near(&p, RS_FLOAT32, c.op, 0, c.world);
+			if (c.left_out < 0)
+				ck_assert_msg(!bench_pattern_wrong(&p, out, BENCH_PERIOD), "%s of %d as %s and %s",
+					      rs_op_name(c.op), c.world, rs_wire_name(c.up), rs_wire_name(c.down));
+			else
+				ck_assert_msg(bench_pattern_wrong(&p, out, BENCH_PERIOD), "%s of %d without %d as %s",
+					      rs_op_name(c.op), c.world, c.left_out, rs_wire_name(c.up));
+		}
+	}
+}
+END_TEST
+
+/* Rounded elements are not wrong, others are. */
+START_TEST(near_elements_are_not_wrong)
+{
+	static const enum rs_dtype dtypes[] = {RS_FLOAT32, RS_FLOAT16, RS_BFLOAT16};
+	static const float errors[] = {0.1f, 0.3f, 1, NAN, INFINITY};
+	static struct bench_pattern p;
+	static uint8_t x[BENCH_PERIOD * 4], acc[BENCH_PERIOD * 4];
+	const struct rs_kernels *k = rs_kernels_usable(0);
+	enum rs_dtype dtype = dtypes[_i];
+
+	bench_pattern_init_near(&p, dtype, RS_SUM, 0, 3);
+	ck_assert_uint_gt(bench_pattern_wrong(&p, p.mine, BENCH_PERIOD), BENCH_PERIOD / 4);
+	for (size_t e = 0; e < 10; e++) {
+		float *values = (float *)acc, add = errors[e / 2];
+		k->load[dtype](acc, p.expected, BENCH_PERIOD);
+		for (size_t i = 0; i < BENCH_PERIOD; i += 10)
+			values[i] += e % 2 ? -add : add;
+		k->store[dtype](x, acc, BENCH_PERIOD);
+		ck_assert_uint_eq(bench_pattern_wrong(&p, x, BENCH_PERIOD), e < 2 ? 0 : BENCH_PERIOD / 10 + 1);
+	}
+}
+END_TEST
+
+START_TEST(an_encoded_chunk_in_the_wrong_place_is_wrong)
+{
+	static struct bench_pattern p;
+	enum { CHUNK = 32768, COUNT = 4 * CHUNK };
+	float *x = malloc(COUNT * sizeof(*x));
+
+	ck_assert_ptr_nonnull(x);
+	bench_pattern_init_near(&p, RS_FLOAT32, RS_SUM, 0, 1);
+	for (int shift = 1; shift < 4; shift++) {
+		bench_pattern_fill(&p, x, COUNT);
+		ck_assert_uint_eq(bench_pattern_wrong(&p, x, COUNT), 0);
+		memmove(x, x + shift * CHUNK, CHUNK * sizeof(*x));
+		ck_assert_uint_gt(bench_pattern_wrong(&p, x, COUNT), CHUNK / 4);
+	}
+	free(x);
+}
+END_TEST
+
 static const struct {
 	const char *what;
 	unsigned n;
@@ -206,6 +310,9 @@ int main(void)
 	tcase_add_test(tc, in_place_data_stays_finite);
 	tcase_add_test(tc, every_wrong_element_is_counted);
 	tcase_add_test(tc, a_chunk_in_the_wrong_place_is_wrong);
+	tcase_add_loop_test(tc, encoded_sums_are_near_what_is_expected, 0, RS_WIRE_NR * RS_WIRE_NR);
+	tcase_add_loop_test(tc, near_elements_are_not_wrong, 0, 3);
+	tcase_add_test(tc, an_encoded_chunk_in_the_wrong_place_is_wrong);
 	tcase_add_loop_test(tc, statistics_of_times, 0, sizeof(statistics) / sizeof(statistics[0]));
 	tcase_add_test(tc, percentile_99_uses_the_nearest_rank);
 	tcase_add_loop_test(tc, sequence_of_sizes, 0, sizeof(steps) / sizeof(steps[0]));
