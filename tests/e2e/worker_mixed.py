@@ -2,7 +2,8 @@
 """A worker that runs operations of all kinds, several at once, and checks them: worker_mixed.py PLAN.json
 
 PLAN.json: {"seed", "cases": how many, "in_flight", "largest": elements, "style", "deterministic": bool, "local": ranks
-that an agent adds up, "gates": {number of a case: rank}}. Before it starts the case at a gate, that rank says so and
+that an agent adds up, "gates": {number of a case: rank}}; with "wire": [up, down] and "nearest": bool, operations are
+those of encoded.py. Before it starts the case at a gate, that rank says so and
 waits until it is told to go on, so that the operations of the others stay pending. All say "at" for every case that
 they start, and at the end the checksums of all results. Rank i % world size compares case i with the oracle.
 """
@@ -10,11 +11,22 @@ they start, and at the end the checksums of all results. Rank i % world size com
 import json
 import sys
 
+import encoded
 import mixed
 import reduction
 import worker
 
 BARRIERS = 50  # one before the last of every so many cases
+
+
+def make_case(plan, number, rank, world_size):
+    check = number % world_size == rank
+    if "wire" in plan:
+        return encoded.Case(plan, number, rank, world_size, check)
+    return mixed.Case(
+        plan["seed"], number, rank, world_size, plan["largest"], plan["style"], plan["deterministic"], plan["local"],
+        check=check,
+    )  # fmt: skip
 
 
 def run(plan, comm, sums, errors):
@@ -27,10 +39,7 @@ def run(plan, comm, sums, errors):
             errors.append(error)
 
     for number in range(plan["cases"]):
-        case = mixed.Case(
-            plan["seed"], number, comm.rank, comm.world_size, plan["largest"], plan["style"], plan["deterministic"],
-            plan["local"], check=number % comm.world_size == comm.rank,
-        )  # fmt: skip
+        case = make_case(plan, number, comm.rank, comm.world_size)
         if plan["gates"].get(str(number)) == comm.rank:
             worker.say("gate", case=number)
             worker.listen()
