@@ -10,9 +10,15 @@ import re
 import unittest
 
 import harness
-from test_http import STEADY
 
 MIB = 1 << 20
+WORKER = harness.python("""
+    import numpy, reduction, worker
+    with reduction.Communicator() as comm:
+        comm.all_reduce(numpy.ones(100_000, "float32"))
+        worker.say("summed")
+        worker.listen()
+    """)
 
 
 def mappings(pid):
@@ -29,9 +35,9 @@ class Core(unittest.TestCase):
     def test_gradients_are_not_in_a_core(self):
         config = {"agent": {"single_node": "reducers"}, "sharding": {"chunk_bytes": "1MiB"}}
         with harness.Cluster(agents=1, config=config) as c:
-            ranks = c.start_workers(2, STEADY)
+            ranks = c.start_workers(2, WORKER)
             for p in ranks:
-                p.said("open", 60)
+                p.said("summed", 60)
             for p, least in ((c.reducers[0], 8 * MIB), (c.agents[0], MIB // 4)):
                 found = mappings(p.pid)
                 self.assertGreater(sum(size for _, size, dumped in found if not dumped), least, found)
