@@ -1,8 +1,8 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
 # run: beside-others no-tsan
-"""The reducer answers every misbehaviour of conformance.py as proto/FRAMES.md says, over TCP and over gRPC, while a
-healthy job beside it goes on. And the table notices wrong answers.
+"""The reducer answers every misbehaviour of conformance_rows.py as proto/FRAMES.md says, over TCP and over gRPC, while
+a healthy job beside it goes on. And the table notices wrong answers.
 
 Not under ThreadSanitizer: it reports races in Python's own gRPC.
 """
@@ -16,6 +16,7 @@ import threading
 import unittest
 
 import conformance
+import conformance_rows
 import harness
 import wire
 
@@ -67,7 +68,7 @@ class Conformance(unittest.TestCase):
                 thread = threading.Thread(target=serve)
                 thread.start()
                 table = conformance.Table("127.0.0.1:%d" % listener.getsockname()[1])
-                table.row("zeros", lambda: table.first(bytes(64), conformance.PROTO))
+                table.row("zeros", lambda: table.first(bytes(64), conformance_rows.PROTO))
                 thread.join()
                 self.assertEqual(len(table.failed), 1)
                 self.assertIn(found, table.failed[0])

@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
 # run: beside-others
-"""Invalid input on a reducer's port, beyond the table of conformance.py: what needs more than a row there.
+"""Invalid input on a reducer's port, beyond the table of conformance_rows.py: what needs more than a row there.
 
 The clients here are raw sockets (wire.py). All of it happens beside a job of two well-behaved raw clients, whose sums
 must stay right.
@@ -15,7 +15,8 @@ import unittest
 
 import harness
 import wire
-from conformance import ELEMS, Neighbors, Table, data
+from conformance import Neighbors, Table
+from conformance_rows import ELEMS, data
 
 
 def floats(payload):
