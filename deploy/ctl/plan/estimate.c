@@ -11,6 +11,12 @@
  * Gbit/s (bench/README.md, "What a reducer costs"). */
 static const double cpu_least = 0.8, cpu_most = 1.5;
 
+/* Measured: the part of it that is spent for elements and not for bytes, if each element
+ * is sent in 4 bytes. So 0.72 and 0.40 CPU seconds for each GiB of float32 gradients that
+ * are sent in 2 bytes and in 1, 1.35 in 4 (bench/RECORDS.md, "All-reduce with
+ * encodings"). */
+static const double cpu_elements = 0.06;
+
 /* Measured: what TLS, gRPC, and gRPC with TLS add to that (bench/RECORDS.md, "TLS and
  * gRPC"). */
 static const double cpu_tls = 0.7, cpu_grpc = 1.4, cpu_grpc_tls = 2.4;
@@ -50,15 +56,17 @@ static void estimate_needs(struct plan *p, const struct rs_config *cfg)
 {
 	struct plan_needs *needs = &p->needs;
 	unsigned busiest = 0;
-	double received;
+	double received, fewer = 1;
 
 	for (unsigned i = 1; i < p->reducers_n; i++)
 		if ((uint64_t)p->count[i] * cfg->reducers[busiest].lanes >
 		    (uint64_t)p->count[busiest] * cfg->reducers[i].lanes)
 			busiest = i;
 	received = p->sent * p->net.workers * p->count[busiest] / p->shards;
-	needs->cpu_least = cpu_least + cpu_of_transport(cfg);
-	needs->cpu_most = cpu_most + cpu_of_transport(cfg);
+	if (p->sent > 0)
+		fewer = 1 - cpu_elements + cpu_elements * (double)p->bytes / p->sent;
+	needs->cpu_least = cpu_least * fewer + cpu_of_transport(cfg);
+	needs->cpu_most = cpu_most * fewer + cpu_of_transport(cfg);
 	needs->lanes = cfg->reducers[busiest].lanes;
 	needs->cores_least = p->time > 0 ? received / p->time / GIBIBYTE * needs->cpu_least : 0;
 	needs->cores_most = p->time > 0 ? received / p->time / GIBIBYTE * needs->cpu_most : 0;

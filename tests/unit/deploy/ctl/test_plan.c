@@ -521,6 +521,11 @@ static const struct {
     /* encryption and gRPC cost more */
     {"job: {transport: grpc}\nplan: {workers: 4, bandwidth: 10gbit}\n" REDUCERS_4, 2.2 * 1.164, 2.9 * 1.164, 8.2, 1},
     {"security: {tls: 'on'}\nplan: {workers: 4, bandwidth: 10gbit}\n" REDUCERS_4, 1.5 * 1.164, 2.2 * 1.164, 8.2, 1},
+    /* fewer bytes for each element; 8 bits also need larger accumulators */
+    {"job: {wire: bf16}\nplan: {workers: 4, bandwidth: 10gbit}\n" REDUCERS_4, 0.848 * 1.164, 1.59 * 1.164, 8.2, 1},
+    {"plan: {workers: 4, bandwidth: 10gbit, wire: fp8}\n" REDUCERS_4, 0.941 * 1.164, 1.764 * 1.164, 16.2, 1},
+    {"security: {tls: 'on'}\nplan: {workers: 4, bandwidth: 10gbit, wire: int8}\n" REDUCERS_4, 1.641 * 1.164,
+     2.464 * 1.164, 16.2, 1},
     /* buffers of each rank, smaller windows, one priority */
     {"job: {deterministic: true}\nplan: {workers: 4, bandwidth: 10gbit}\n" REDUCERS_4, 0.8 * 1.164, 1.5 * 1.164, 32.2,
      1},
