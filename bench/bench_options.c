@@ -78,7 +78,7 @@ static const struct {
     {KEY_AGENT, "agent", "PATH", "socket of the node's agent; this is mode agent (default $REDUCTION_AGENT)"},
     {KEY_JOB, "job", "NAME", "name of the job (default $REDUCTION_JOB, then the configuration's)"},
     {KEY_WIRE, "wire", "WORD",
-     "same, bf16, fp8 or int8: encoding on the network, also as up=fp8,down=bf16\n"
+     "same, bf16, fp8, int8, fp16 or int4: encoding on the network, also as up=fp8,down=bf16\n"
      "(default $REDUCTION_WIRE, then job.wire)"},
     {0, "Other", NULL, NULL},
     {'h', "help", NULL, "print this and exit"},

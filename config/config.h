@@ -31,7 +31,7 @@ struct rs_worker {
 };
 
 /* How gradients are sent: their data type, or, of float32, the encoding. */
-enum rs_plan_wire { RS_PLAN_FP32, RS_PLAN_BF16, RS_PLAN_FP16, RS_PLAN_FP8, RS_PLAN_INT8 };
+enum rs_plan_wire { RS_PLAN_FP32, RS_PLAN_BF16, RS_PLAN_FP16, RS_PLAN_FP8, RS_PLAN_INT8, RS_PLAN_INT4 };
 
 /* The configuration, after all checks of schema.c and config.c. */
 struct rs_config {

@@ -5,7 +5,6 @@
 
 struct exchange_params rs_config_exchange(const struct rs_config *cfg)
 {
-	bool blocks = rs_wire_has_blocks(cfg->job.wire_up) || rs_wire_has_blocks(cfg->job.wire_down);
 	bool tls = cfg->security.tls != TLS_OFF;
 
 	return (struct exchange_params){
@@ -25,7 +24,7 @@ struct exchange_params rs_config_exchange(const struct rs_config *cfg)
 	    .wire_down = cfg->job.wire_down,
 	    .wire_random = cfg->job.wire_random,
 	    .wire_feedback = cfg->job.wire_feedback,
-	    .decoded_bytes = (blocks ? 4 : 2) * cfg->sharding.chunk_bytes,
+	    .decoded_bytes = rs_wire_decoded(cfg->job.wire_up, cfg->job.wire_down) * cfg->sharding.chunk_bytes,
 	    .grpc = cfg->job.grpc,
 	    .transport = cfg->job.grpc ? (tls ? "grpc+tls" : "grpc")
 			 : tls         ? "tcp+tls"

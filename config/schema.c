@@ -23,9 +23,10 @@ static const char *const single_node_words[] = {"local", "reducers", NULL};
 static const char *const transport_words[] = {"tcp", "grpc", NULL};
 static const char *const level_words[] = {"error", "warn", "info", "debug", "trace", NULL}; /* as enum rs_log_level */
 static const char *const tls_words[] = {"off", "on", "mutual", NULL};                       /* as enum tls_mode */
-static const char *const wire_words[] = {"same", "bf16", "fp8", "int8", NULL};              /* as enum rs_wire */
+static const char *const wire_words[] = {"same", "bf16", "fp8", "int8", "fp16", "int4", NULL}; /* as enum rs_wire */
 static const char *const rounding_words[] = {"nearest", "stochastic", NULL};
-static const char *const plan_wire_words[] = {"fp32", "bf16", "fp16", "fp8", "int8", NULL}; /* as enum rs_plan_wire */
+static const char *const plan_wire_words[] = {"fp32", "bf16", "fp16", "fp8",
+					      "int8", "int4", NULL}; /* as enum rs_plan_wire */
 static const char *const format_words[] = {"text", "json", NULL};
 
 #define LIST(array, most)                                                                                              \
@@ -106,10 +107,11 @@ const struct schema_key schema_keys[] = {
 
 {"job", "wire", SCHEMA_WIRE, .def = "same",
  .help = "Encoding of sums and averages of floating-point tensors of more than 64 KiB on the network: `same` as the "
- "tensor, `bf16` for float32 tensors, or 8 bits an element, `fp8` or `int8`. Tensors that it does not fit are sent as "
- "they are. One word, or `{up: fp8, down: bf16, rounding: stochastic}` for contributions, results, and how "
- "contributions are rounded (`nearest` by default). `feedback: 2GiB` adds what a contribution has lost to the next one "
- "of the same name, with at most so much memory in each worker. All ranks must use the same encodings"},
+ "tensor, `bf16` or `fp16` for float32 tensors, 8 bits an element, `fp8` or `int8`, or 4, `int4`. Tensors that it "
+ "does not fit are sent as they are. One word, or `{up: fp8, down: bf16, rounding: stochastic}` for contributions, "
+ "results, and how contributions are rounded (`nearest` by default). `feedback: 2GiB` adds what a contribution has "
+ "lost to the next one of the same name, with at most so much memory in each worker. All ranks must use the same "
+ "encodings"},
 {"job.wire", "up", SCHEMA_ENUM, AT(job, wire_up), .words = wire_words, .def = "same"},
 {"job.wire", "down", SCHEMA_ENUM, AT(job, wire_down), .words = wire_words, .def = "same"},
 {"job.wire", "rounding", SCHEMA_ENUM, AT(job, wire_random), .words = rounding_words, .def = "nearest"},
@@ -296,7 +298,7 @@ const struct schema_key schema_keys[] = {
  .help = "Size of all gradients of a training step in float32: 4 bytes for each trained parameter"},
 {"plan", "wire", SCHEMA_ENUM, AT(plan, wire), .words = plan_wire_words, .def = "fp32",
  .help = "Data type in which gradients are sent, with reducers and in the ring: `bf16` and `fp16` are half of `bytes`. "
- "`fp8` and `int8`, or `job.wire`: how reducers get them; the ring then has 16 bits"},
+ "`fp8`, `int8` and `int4`, or `job.wire`: how reducers get them; the ring then has 16 bits"},
 {"plan", "step", SCHEMA_DURATION, AT(plan, step_ms), .min = 1, .max = MINUTES(1440), .zero_word = "unknown",
  .def = "unknown", .help = "Computing time of a training step, without its all-reduce"},
 {"plan", "workers", SCHEMA_NUMBER, AT(plan, workers), .min = 2, .max = RS_WORLD_MAX, .zero_word = "auto", .def = "auto",

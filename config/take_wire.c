@@ -9,10 +9,10 @@ enum { TAKE_WIRE_MAX = 64 }; /* most bytes of the text, more than any good one h
 
 static int take_wire_fail(const char *text, const char *from, struct rs_err *e)
 {
-	return rs_fail(
-	    e, RS_ECONFIG,
-	    "%s: found \"%.60s\", expected same, bf16, fp8 or int8, or as up=fp8,down=bf16,rounding=stochastic", from,
-	    text);
+	return rs_fail(e, RS_ECONFIG,
+		       "%s: found \"%.60s\", expected same, bf16, fp8, int8, fp16 or int4, or as "
+		       "up=fp8,down=bf16,rounding=stochastic",
+		       from, text);
 }
 
 int rs_config_take_wire(struct rs_config *cfg, const char *text, const char *from, struct rs_err *e)

@@ -542,7 +542,7 @@ void value_expected(const struct schema_key *key, char *buf, size_t size)
 			 key->max);
 		break;
 	case SCHEMA_WIRE:
-		snprintf(buf, size, "same, bf16, fp8 or int8, or a mapping as {up: fp8, down: bf16}");
+		snprintf(buf, size, "same, bf16, fp8, int8, fp16 or int4, or a mapping as {up: fp8, down: bf16}");
 		break;
 	case SCHEMA_MAP:
 		snprintf(buf, size, "a mapping from shards to reducers, as {0-31: r0, 32-63: r1}");
@@ -559,7 +559,8 @@ void value_takes(const struct schema_key *key, char *buf, size_t size)
 					    [SCHEMA_GLOB] = "a pattern",
 					    [SCHEMA_PATH] = "a path",
 					    [SCHEMA_MAP] = "{shards: id}",
-					    [SCHEMA_WIRE] = "same, bf16, fp8 or int8, or {up, down, rounding}"};
+					    [SCHEMA_WIRE] =
+						"same, bf16, fp8, int8, fp16 or int4, or {up, down, rounding}"};
 	char min[32], max[32], step[48] = "", zero[32] = "";
 
 	if (key->type < sizeof words / sizeof words[0] && words[key->type]) {

@@ -28,25 +28,21 @@ void operation_choose_wire(struct operation *o, unsigned up, unsigned down)
 	o->down = rs_wire_fits(down, o->dtype, o->op) ? down & 7 : RS_WIRE_SAME;
 }
 
-static uint32_t operation_wire_unit(const struct operation *o, unsigned wire)
-{
-	return wire == RS_WIRE_SAME ? o->size : wire == RS_WIRE_BF16 ? 2 : 1;
-}
-
-uint64_t operation_chunk_size(const struct operation *o, uint64_t n)
-{
-	uint32_t up = operation_wire_unit(o, o->up), down = operation_wire_unit(o, o->down);
-
-	return n * (up > down ? up : down);
-}
-
 uint32_t operation_chunk_elems(const struct operation *o, uint32_t chunk_bytes, uint32_t decoded_bytes)
 {
-	uint32_t n = chunk_bytes / (uint32_t)operation_chunk_size(o, 1), most = decoded_bytes / (uint32_t)sizeof(float);
+	uint32_t up = rs_wire_half_bytes(o->up, o->size), down = rs_wire_half_bytes(o->down, o->size);
+	uint32_t n = 2 * chunk_bytes / (up > down ? up : down), most = decoded_bytes / (uint32_t)sizeof(float);
 
 	if (!operation_is_encoded(o))
 		return n;
 	return (n < most ? n : most) & ~(uint32_t)(RS_WIRE_BLOCK - 1);
+}
+
+uint32_t operation_chunk_most(uint32_t chunk_bytes, uint32_t decoded_bytes)
+{
+	bool small = decoded_bytes > 4 * chunk_bytes; /* elements of 4 bits fill a chunk */
+
+	return (uint32_t)rs_wire_bytes(small ? RS_WIRE_INT4 : RS_WIRE_INT8, 0, small ? 2 * chunk_bytes : chunk_bytes);
 }
 
 int operation_check_same(const struct operation_call *call_a, const struct operation_call *call_b, struct rs_err *e)

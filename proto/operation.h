@@ -78,14 +78,14 @@ static inline void operation_choose_job_wire(struct operation *o, unsigned up, u
 		operation_choose_wire(o, up, down);
 }
 
-/* Returns the most bytes of n elements in the wider one of both directions, without
- * scales. It is what a chunk's size counts. */
-uint64_t operation_chunk_size(const struct operation *o, uint64_t n);
-
-/* Returns the elements of every chunk but the last. chunk_bytes is the job's;
- * decoded_bytes is the most that one decoded chunk may take on a reducer (Hello).
- * Encoded chunks consist of whole blocks. */
+/* Returns the elements of every chunk but the last. chunk_bytes is the job's, which is
+ * the size of a chunk in the wider one of both directions, without scales; decoded_bytes
+ * is the most that one decoded chunk may take on a reducer (Hello). Encoded chunks
+ * consist of whole blocks. */
 uint32_t operation_chunk_elems(const struct operation *o, uint32_t chunk_bytes, uint32_t decoded_bytes);
+
+/* Returns the most bytes that any chunk has on the network, with scales. */
+uint32_t operation_chunk_most(uint32_t chunk_bytes, uint32_t decoded_bytes);
 
 /* Returns the bytes in memory of every chunk but the last: chunk_bytes unless it is
  * encoded. A ring consists of whole ones, so that no chunk wraps. */

@@ -8,7 +8,7 @@ import pathlib
 import numpy as np
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-WIRES = {"float32": 0, "bf16": 1, "fp8": 2, "int8": 3}  # enum rs_wire of common/wire.h
+WIRES = {"float32": 0, "bf16": 1, "fp8": 2, "int8": 3, "fp16": 4, "int4": 5}  # enum rs_wire of common/wire.h
 GOLDEN = 0x9E3779B97F4A7C15
 
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The encodings of common/wire.h; kernels.h has their layout and arithmetic. Each table
- * file includes this header after its float32 and bfloat16 kernels, and so compiles it
+ * file includes this header after its kernels of floats, and so compiles it
  * for its own instructions: all tables compute the same by construction.
  *
  * The form matters, as in loops.h: each loop has the constant count of a block, an
@@ -16,8 +16,13 @@
 
 enum {
 	BLOCK_ELEMENTS = RS_WIRE_BLOCK,
-	BLOCK_ENCODED = RS_WIRE_SCALE + RS_WIRE_BLOCK, /* bytes */
-	BLOCK_DECODED = RS_WIRE_BLOCK * sizeof(float)
+	BLOCK_DECODED = RS_WIRE_BLOCK * sizeof(float), /* bytes */
+	/* bytes of an encoded block */
+	BLOCK_bf16 = 2 * RS_WIRE_BLOCK,
+	BLOCK_fp16 = RS_WIRE_BLOCK_BYTES,
+	BLOCK_fp8 = RS_WIRE_SCALE + RS_WIRE_BLOCK,
+	BLOCK_int8 = RS_WIRE_SCALE + RS_WIRE_BLOCK,
+	BLOCK_int4 = RS_WIRE_SCALE + RS_WIRE_BLOCK / 2
 };
 
 #define F32_MAGNITUDE UINT32_C(0x7fffffff)
@@ -64,51 +69,74 @@ static inline uint32_t block_amax(const char *s)
 	return max;
 }
 
-/* Encodes a block that has a NaN or an infinity; `one` is the code of 1, `minus` that of
- * -1. */
-static void encode_nonfinite(char *dst, const char *src, uint32_t amax, unsigned char one, unsigned char minus)
+/* Sets the codes of a block that has a NaN or an infinity; `one` is the code of 1,
+ * `minus` that of -1. Returns its scale. */
+static uint32_t nonfinite_codes(uint32_t *codes, const char *src, uint32_t amax, uint32_t one, uint32_t minus)
 {
-	const uint16_t scale = amax > F32_INFINITY ? BF16_NAN : BF16_INFINITY;
-	unsigned char codes[BLOCK_ELEMENTS];
-
 	for (size_t i = 0; i < BLOCK_ELEMENTS; i++) {
 		uint32_t u = element_bits(src, i);
 
 		codes[i] = amax > F32_INFINITY || (u & F32_MAGNITUDE) != F32_INFINITY ? 0 : u >> 31 ? minus : one;
 	}
-	memcpy(dst, &scale, RS_WIRE_SCALE);
-	memcpy(dst + RS_WIRE_SCALE, codes, BLOCK_ELEMENTS);
+	return amax > F32_INFINITY ? F32_NAN_BITS : F32_INFINITY;
 }
 
-static inline void put_block(char *dst, uint32_t scale, const uint32_t *codes)
+static inline void put_scale(char *dst, uint32_t scale)
 {
 	uint16_t high = (uint16_t)(scale >> 16);
 
 	memcpy(dst, &high, RS_WIRE_SCALE);
+}
+
+static inline void put_fp8(char *dst, uint32_t scale, const uint32_t *codes)
+{
+	put_scale(dst, scale);
 	for (size_t i = 0; i < BLOCK_ELEMENTS; i++)
 		dst[RS_WIRE_SCALE + i] = (char)codes[i];
 }
 
-/* The scale of fp8: its exponent is that of amax less 8, and one more if amax is above
- * 1.75 times its power of two. */
-static inline uint32_t fp8_scale(uint32_t amax)
+static inline void put_int8(char *dst, uint32_t scale, const uint32_t *codes)
 {
-	uint32_t exponent = (amax + 0x1fffff) >> 23;
+	put_fp8(dst, scale, codes);
+}
 
-	return (exponent > 9 ? exponent - 8 : 1) << 23;
+static inline void put_int4(char *dst, uint32_t scale, const uint32_t *codes)
+{
+	put_scale(dst, scale);
+	for (size_t i = 0; i < BLOCK_ELEMENTS / 2; i++)
+		dst[RS_WIRE_SCALE + i] = (char)((codes[2 * i] & 15) | codes[2 * i + 1] << 4);
+}
+
+static inline void put_fp16(char *dst, uint32_t scale, const uint32_t *codes)
+{
+	uint16_t out[BLOCK_ELEMENTS];
+
+	put_scale(dst, scale);
+	for (size_t i = 0; i < BLOCK_ELEMENTS; i++)
+		out[i] = (uint16_t)codes[i];
+	memcpy(dst + RS_WIRE_SCALE, out, sizeof out);
+}
+
+/* Returns amax / largest, rounded up to bfloat16; `largest` is the largest code. */
+static inline uint32_t scale_up(uint32_t amax, float largest)
+{
+	uint32_t scale = (wire_bits(wire_float(amax) / largest) + 0xffff) & 0xffff0000;
+
+	return scale > F32_MIN ? scale : F32_MIN;
+}
+
+/* The power of two that leaves amax from 2^14 to 2^15. */
+static inline uint32_t fp16_scale(uint32_t amax)
+{
+	uint32_t exponent = amax >> 23;
+
+	return (exponent > 15 ? exponent - 14 : 1) << 23;
 }
 
 /* Returns 1 / scale of a power of two. */
-static inline float fp8_inverse(uint32_t scale)
+static inline float fp16_inverse(uint32_t scale)
 {
 	return wire_float((UINT32_C(254) << 23) - scale);
-}
-
-static inline uint32_t int8_scale(uint32_t amax)
-{
-	uint32_t scale = (wire_bits(wire_float(amax) / 127) + 0xffff) & 0xffff0000;
-
-	return scale > F32_MIN ? scale : F32_MIN;
 }
 
 /* Adding a power of two whose last bit has the value of the code's last bit makes the
@@ -124,42 +152,65 @@ static inline uint32_t fp8_nearest(uint32_t u, float inverse)
 	return (u >> 24 & 0x80) | (((exponent - least) >> 20) + v);
 }
 
+/* The product is at most 448.0001, which is rounded to 448, so no code needs to be
+ * limited. */
 static inline void encode_block_fp8(char *dst, const char *src)
-{
-	uint32_t codes[BLOCK_ELEMENTS], amax = block_amax(src), scale = fp8_scale(amax);
-	float inverse;
-
-	if (amax >= F32_INFINITY) {
-		encode_nonfinite(dst, src, amax, 0x38, 0xb8);
-		return;
-	}
-	inverse = fp8_inverse(scale);
-	for (size_t i = 0; i < BLOCK_ELEMENTS; i++)
-		codes[i] = fp8_nearest(element_bits(src, i), inverse);
-	put_block(dst, scale, codes);
-}
-
-/* The last bit of a sum with 1.5 * 2^23 has the value 1. The product is at most
- * 127.00003, so no code needs to be limited. */
-static inline uint32_t int8_nearest(uint32_t u, float inverse)
-{
-	return wire_bits(wire_float(u) * inverse + 0x1.8p23f);
-}
-
-static inline void encode_block_int8(char *dst, const char *src)
 {
 	uint32_t codes[BLOCK_ELEMENTS], amax = block_amax(src), scale;
 	float inverse;
 
 	if (amax >= F32_INFINITY) {
-		encode_nonfinite(dst, src, amax, 1, 0xff);
+		put_fp8(dst, nonfinite_codes(codes, src, amax, 0x38, 0xb8), codes);
 		return;
 	}
-	scale = int8_scale(amax);
+	scale = scale_up(amax, 448);
 	inverse = 1 / wire_float(scale);
 	for (size_t i = 0; i < BLOCK_ELEMENTS; i++)
-		codes[i] = int8_nearest(element_bits(src, i), inverse);
-	put_block(dst, scale, codes);
+		codes[i] = fp8_nearest(element_bits(src, i), inverse);
+	put_fp8(dst, scale, codes);
+}
+
+/* The last bit of a sum with 1.5 * 2^23 has the value 1. The product is at most
+ * 127.00003, or 7.000001, so no code needs to be limited. */
+static inline uint32_t int_nearest(uint32_t u, float inverse)
+{
+	return wire_bits(wire_float(u) * inverse + 0x1.8p23f);
+}
+
+#define DEFINE_ENCODE_BLOCK_INT(wire, largest)                                                                         \
+	static inline void encode_block_##wire(char *dst, const char *src)                                             \
+	{                                                                                                              \
+		uint32_t codes[BLOCK_ELEMENTS], amax = block_amax(src), scale;                                         \
+		float inverse;                                                                                         \
+                                                                                                                       \
+		if (amax >= F32_INFINITY) {                                                                            \
+			put_##wire(dst, nonfinite_codes(codes, src, amax, 1, UINT32_MAX), codes);                      \
+			return;                                                                                        \
+		}                                                                                                      \
+		scale = scale_up(amax, largest);                                                                       \
+		inverse = 1 / wire_float(scale);                                                                       \
+		for (size_t i = 0; i < BLOCK_ELEMENTS; i++)                                                            \
+			codes[i] = int_nearest(element_bits(src, i), inverse);                                         \
+		put_##wire(dst, scale, codes);                                                                         \
+	}
+
+DEFINE_ENCODE_BLOCK_INT(int8, 127)
+DEFINE_ENCODE_BLOCK_INT(int4, 7)
+
+static inline void encode_block_fp16(char *dst, const char *src)
+{
+	uint32_t codes[BLOCK_ELEMENTS], amax = block_amax(src), scale = fp16_scale(amax);
+	float scaled[BLOCK_ELEMENTS], inverse;
+
+	if (amax >= F32_INFINITY) {
+		put_fp16(dst, nonfinite_codes(codes, src, amax, 0x3c00, 0xbc00), codes);
+		return;
+	}
+	inverse = fp16_inverse(scale);
+	for (size_t i = 0; i < BLOCK_ELEMENTS; i++)
+		scaled[i] = wire_float(element_bits(src, i)) * inverse;
+	put_scale(dst, scale);
+	store_float16(dst + RS_WIRE_SCALE, scaled, BLOCK_ELEMENTS);
 }
 
 /* The random bits of elements whose index has the same upper half. */
@@ -214,20 +265,20 @@ static inline void random_block_bf16(char *dst, const char *src, const uint32_t 
 	memcpy(dst, out, sizeof out);
 }
 
-/* The place of a magnitude among the codes, with 20 binary places: in each binade, and
- * below 2^-6, a linear function. */
-static inline uint32_t fp8_place(float v)
+/* The place of a magnitude among the codes, with 20 binary places for fp8 and 13 for
+ * fp16: in each binade, and below the one of `least`, a linear function. */
+static inline uint32_t float_place(float v, uint32_t least)
 {
-	uint32_t exponent = wire_bits(v) & F32_INFINITY, least = UINT32_C(121) << 23;
+	uint32_t exponent = wire_bits(v) & F32_INFINITY;
 
 	exponent = exponent > least ? exponent : least;
 	return exponent - least + (uint32_t)(int32_t)(v * wire_float((UINT32_C(277) << 23) - exponent));
 }
 
 /* The place of a product among the codes, with 24 binary places. */
-static inline int32_t int8_place(float v)
+static inline int32_t int_place(float v, int32_t largest)
 {
-	int32_t place = (int32_t)(v * 0x1p24f), most = 127 << 24;
+	int32_t place = (int32_t)(v * 0x1p24f), most = largest * (1 << 24);
 
 	place = place < most ? place : most;
 	return place > -most ? place : -most;
@@ -235,68 +286,102 @@ static inline int32_t int8_place(float v)
 
 static inline void random_block_fp8(char *dst, const char *src, const uint32_t *r)
 {
-	uint32_t codes[BLOCK_ELEMENTS], amax = block_amax(src), scale = fp8_scale(amax);
-	float inverse;
-
-	if (amax >= F32_INFINITY) {
-		encode_nonfinite(dst, src, amax, 0x38, 0xb8);
-		return;
-	}
-	inverse = fp8_inverse(scale);
-	for (size_t i = 0; i < BLOCK_ELEMENTS; i++) {
-		uint32_t u = element_bits(src, i), place = fp8_place(wire_float(u & F32_MAGNITUDE) * inverse);
-
-		codes[i] = ((u >> 24 & 0x80) | (place + (r[i] & 0xfffff)) >> 20);
-	}
-	put_block(dst, scale, codes);
-}
-
-static inline void random_block_int8(char *dst, const char *src, const uint32_t *r)
-{
 	uint32_t codes[BLOCK_ELEMENTS], amax = block_amax(src), scale;
 	float inverse;
 
 	if (amax >= F32_INFINITY) {
-		encode_nonfinite(dst, src, amax, 1, 0xff);
+		put_fp8(dst, nonfinite_codes(codes, src, amax, 0x38, 0xb8), codes);
 		return;
 	}
-	scale = int8_scale(amax);
+	scale = scale_up(amax, 448);
 	inverse = 1 / wire_float(scale);
 	for (size_t i = 0; i < BLOCK_ELEMENTS; i++) {
-		int32_t place = int8_place(wire_float(element_bits(src, i)) * inverse);
+		uint32_t u = element_bits(src, i), most = UINT32_C(126) << 20;
+		uint32_t place = float_place(wire_float(u & F32_MAGNITUDE) * inverse, UINT32_C(121) << 23);
 
-		codes[i] = ((uint32_t)place + (r[i] & 0xffffff)) >> 24;
+		place = place < most ? place : most;
+		codes[i] = (u >> 24 & 0x80) | (place + (r[i] & 0xfffff)) >> 20;
 	}
-	put_block(dst, scale, codes);
+	put_fp8(dst, scale, codes);
 }
+
+static inline void random_block_fp16(char *dst, const char *src, const uint32_t *r)
+{
+	uint32_t codes[BLOCK_ELEMENTS], amax = block_amax(src), scale = fp16_scale(amax);
+	float inverse;
+
+	if (amax >= F32_INFINITY) {
+		put_fp16(dst, nonfinite_codes(codes, src, amax, 0x3c00, 0xbc00), codes);
+		return;
+	}
+	inverse = fp16_inverse(scale);
+	for (size_t i = 0; i < BLOCK_ELEMENTS; i++) {
+		uint32_t u = element_bits(src, i);
+		uint32_t place = float_place(wire_float(u & F32_MAGNITUDE) * inverse, UINT32_C(113) << 23);
+
+		codes[i] = (u >> 16 & 0x8000) | (place + (r[i] & 0x1fff)) >> 13;
+	}
+	put_fp16(dst, scale, codes);
+}
+
+#define DEFINE_RANDOM_BLOCK_INT(wire, largest)                                                                         \
+	static inline void random_block_##wire(char *dst, const char *src, const uint32_t *r)                          \
+	{                                                                                                              \
+		uint32_t codes[BLOCK_ELEMENTS], amax = block_amax(src), scale;                                         \
+		float inverse;                                                                                         \
+                                                                                                                       \
+		if (amax >= F32_INFINITY) {                                                                            \
+			put_##wire(dst, nonfinite_codes(codes, src, amax, 1, UINT32_MAX), codes);                      \
+			return;                                                                                        \
+		}                                                                                                      \
+		scale = scale_up(amax, largest);                                                                       \
+		inverse = 1 / wire_float(scale);                                                                       \
+		for (size_t i = 0; i < BLOCK_ELEMENTS; i++) {                                                          \
+			int32_t place = int_place(wire_float(element_bits(src, i)) * inverse, largest);                \
+                                                                                                                       \
+			codes[i] = ((uint32_t)place + (r[i] & 0xffffff)) >> 24;                                        \
+		}                                                                                                      \
+		put_##wire(dst, scale, codes);                                                                         \
+	}
+
+DEFINE_RANDOM_BLOCK_INT(int8, 127)
+DEFINE_RANDOM_BLOCK_INT(int4, 7)
+
+/* bytes of an incomplete block of n elements */
+#define REST_bf16(n) (2 * (n))
+#define REST_fp16(n) (RS_WIRE_SCALE + 2 * (n))
+#define REST_fp8(n)  (RS_WIRE_SCALE + (n))
+#define REST_int8(n) (RS_WIRE_SCALE + (n))
+#define REST_int4(n) (RS_WIRE_SCALE + ((n) + 1) / 2)
 
 #define DEFINE_ENCODE(wire)                                                                                            \
 	static void encode_##wire(void *dst, const void *src, size_t n)                                                \
 	{                                                                                                              \
-		char *d = dst, whole[BLOCK_DECODED] = {0}, out[BLOCK_ENCODED];                                         \
+		char *d = dst, whole[BLOCK_DECODED] = {0}, out[BLOCK_##wire];                                          \
 		const char *s = src;                                                                                   \
                                                                                                                        \
-		for (; n >= BLOCK_ELEMENTS; n -= BLOCK_ELEMENTS, s += BLOCK_DECODED, d += BLOCK_ENCODED)               \
+		for (; n >= BLOCK_ELEMENTS; n -= BLOCK_ELEMENTS, s += BLOCK_DECODED, d += BLOCK_##wire)                \
 			encode_block_##wire(d, s);                                                                     \
 		if (n == 0)                                                                                            \
 			return;                                                                                        \
 		memcpy(whole, s, n * sizeof(float));                                                                   \
 		encode_block_##wire(out, whole);                                                                       \
-		memcpy(d, out, RS_WIRE_SCALE + n);                                                                     \
+		memcpy(d, out, REST_##wire(n));                                                                        \
 	}
 
+DEFINE_ENCODE(fp16)
 DEFINE_ENCODE(fp8)
 DEFINE_ENCODE(int8)
+DEFINE_ENCODE(int4)
 
-/* block: bytes of an encoded block; rest: those of an incomplete one of n elements */
-#define DEFINE_ENCODE_RANDOM(wire, block, rest)                                                                        \
+#define DEFINE_ENCODE_RANDOM(wire)                                                                                     \
 	static void encode_random_##wire(void *dst, const void *src, size_t n, uint64_t key, uint64_t first)           \
 	{                                                                                                              \
-		char *d = dst, whole[BLOCK_DECODED] = {0}, out[block];                                                 \
+		char *d = dst, whole[BLOCK_DECODED] = {0}, out[BLOCK_##wire];                                          \
 		const char *s = src;                                                                                   \
 		uint32_t r[BLOCK_ELEMENTS];                                                                            \
                                                                                                                        \
-		for (; n >= BLOCK_ELEMENTS; n -= BLOCK_ELEMENTS, s += BLOCK_DECODED, d += (block)) {                   \
+		for (; n >= BLOCK_ELEMENTS; n -= BLOCK_ELEMENTS, s += BLOCK_DECODED, d += BLOCK_##wire) {              \
 			random_block(r, key, first);                                                                   \
 			random_block_##wire(d, s, r);                                                                  \
 			first += BLOCK_ELEMENTS;                                                                       \
@@ -306,12 +391,14 @@ DEFINE_ENCODE(int8)
 		memcpy(whole, s, n * sizeof(float));                                                                   \
 		random_block(r, key, first);                                                                           \
 		random_block_##wire(out, whole, r);                                                                    \
-		memcpy(d, out, rest);                                                                                  \
+		memcpy(d, out, REST_##wire(n));                                                                        \
 	}
 
-DEFINE_ENCODE_RANDOM(bf16, 2 * BLOCK_ELEMENTS, 2 * n)
-DEFINE_ENCODE_RANDOM(fp8, BLOCK_ENCODED, RS_WIRE_SCALE + n)
-DEFINE_ENCODE_RANDOM(int8, BLOCK_ENCODED, RS_WIRE_SCALE + n)
+DEFINE_ENCODE_RANDOM(bf16)
+DEFINE_ENCODE_RANDOM(fp16)
+DEFINE_ENCODE_RANDOM(fp8)
+DEFINE_ENCODE_RANDOM(int8)
+DEFINE_ENCODE_RANDOM(int4)
 
 static void encode_random_same(void *dst, const void *src, size_t n, uint64_t key, uint64_t first)
 {
@@ -352,15 +439,11 @@ static void decode_nonfinite(char *dst, const unsigned char *codes, uint32_t sca
 
 /* __builtin_memcpy, because clang 14 does not vectorize what memcpy becomes with
  * _FORTIFY_SOURCE. */
-#define DEFINE_DECODE(wire, mask)                                                                                      \
-	static inline void decode_block_##wire(char *restrict dst, const char *restrict src)                           \
+#define DEFINE_DECODE_CODES(wire, mask)                                                                                \
+	static inline void decode_codes_##wire(char *restrict dst, uint16_t high, const unsigned char *restrict codes) \
 	{                                                                                                              \
-		const unsigned char *codes = (const unsigned char *)src + RS_WIRE_SCALE;                               \
-		uint16_t high;                                                                                         \
-		uint32_t scale;                                                                                        \
+		uint32_t scale = (uint32_t)high << 16;                                                                 \
                                                                                                                        \
-		memcpy(&high, src, RS_WIRE_SCALE);                                                                     \
-		scale = (uint32_t)high << 16;                                                                          \
 		if ((scale & F32_INFINITY) == F32_INFINITY) {                                                          \
 			decode_nonfinite(dst, codes, scale, mask);                                                     \
 			return;                                                                                        \
@@ -370,17 +453,66 @@ static void decode_nonfinite(char *dst, const unsigned char *codes, uint32_t sca
                                                                                                                        \
 			__builtin_memcpy(dst + i * sizeof v, &v, sizeof v);                                            \
 		}                                                                                                      \
-	}                                                                                                              \
+	}
+
+DEFINE_DECODE_CODES(fp8, 0x7f)
+DEFINE_DECODE_CODES(int8, 0xff)
+
+static inline uint16_t block_scale(const char *src)
+{
+	uint16_t high;
+
+	memcpy(&high, src, RS_WIRE_SCALE);
+	return high;
+}
+
+static inline void decode_block_fp8(char *restrict dst, const char *restrict src)
+{
+	decode_codes_fp8(dst, block_scale(src), (const unsigned char *)src + RS_WIRE_SCALE);
+}
+
+static inline void decode_block_int8(char *restrict dst, const char *restrict src)
+{
+	decode_codes_int8(dst, block_scale(src), (const unsigned char *)src + RS_WIRE_SCALE);
+}
+
+static inline void decode_block_int4(char *restrict dst, const char *restrict src)
+{
+	unsigned char codes[BLOCK_ELEMENTS];
+
+	for (size_t i = 0; i < BLOCK_ELEMENTS / 2; i++) {
+		unsigned char pair = (unsigned char)src[RS_WIRE_SCALE + i];
+
+		codes[2 * i] = (unsigned char)(((pair & 15) ^ 8) - 8);
+		codes[2 * i + 1] = (unsigned char)(((pair >> 4) ^ 8) - 8);
+	}
+	decode_codes_int8(dst, block_scale(src), codes);
+}
+
+static inline void decode_block_fp16(char *restrict dst, const char *restrict src)
+{
+	float values[BLOCK_ELEMENTS], scale = wire_float((uint32_t)block_scale(src) << 16);
+
+	load_float16(values, src + RS_WIRE_SCALE, BLOCK_ELEMENTS);
+	for (size_t i = 0; i < BLOCK_ELEMENTS; i++) {
+		float v = values[i] * scale;
+		uint32_t u = v == v ? wire_bits(v) : F32_NAN_BITS;
+
+		__builtin_memcpy(dst + i * sizeof u, &u, sizeof u);
+	}
+}
+
+#define DEFINE_DECODE(wire)                                                                                            \
 	static void decode_##wire(void *acc, const void *src, size_t n)                                                \
 	{                                                                                                              \
-		char *a = acc, whole[BLOCK_ENCODED] = {0}, out[BLOCK_DECODED];                                         \
+		char *a = acc, whole[BLOCK_##wire] = {0}, out[BLOCK_DECODED];                                          \
 		const char *s = src;                                                                                   \
                                                                                                                        \
-		for (; n >= BLOCK_ELEMENTS; n -= BLOCK_ELEMENTS, s += BLOCK_ENCODED, a += BLOCK_DECODED)               \
+		for (; n >= BLOCK_ELEMENTS; n -= BLOCK_ELEMENTS, s += BLOCK_##wire, a += BLOCK_DECODED)                \
 			decode_block_##wire(a, s);                                                                     \
 		if (n == 0)                                                                                            \
 			return;                                                                                        \
-		memcpy(whole, s, RS_WIRE_SCALE + n);                                                                   \
+		memcpy(whole, s, REST_##wire(n));                                                                      \
 		decode_block_##wire(out, whole);                                                                       \
 		memcpy(a, out, n * sizeof(float));                                                                     \
 	}                                                                                                              \
@@ -389,7 +521,7 @@ static void decode_nonfinite(char *dst, const unsigned char *codes, uint32_t sca
 		char *a = acc, out[BLOCK_DECODED];                                                                     \
 		const char *s = src;                                                                                   \
                                                                                                                        \
-		for (; n >= BLOCK_ELEMENTS; n -= BLOCK_ELEMENTS, s += BLOCK_ENCODED, a += BLOCK_DECODED) {             \
+		for (; n >= BLOCK_ELEMENTS; n -= BLOCK_ELEMENTS, s += BLOCK_##wire, a += BLOCK_DECODED) {              \
 			decode_block_##wire(out, s);                                                                   \
 			sum_float32(a, out, BLOCK_ELEMENTS);                                                           \
 		}                                                                                                      \
@@ -397,7 +529,9 @@ static void decode_nonfinite(char *dst, const unsigned char *codes, uint32_t sca
 		sum_float32(a, out, n);                                                                                \
 	}
 
-DEFINE_DECODE(fp8, 0x7f)
-DEFINE_DECODE(int8, 0xff)
+DEFINE_DECODE(fp16)
+DEFINE_DECODE(fp8)
+DEFINE_DECODE(int8)
+DEFINE_DECODE(int4)
 
 #endif

@@ -53,10 +53,11 @@ extern const struct rs_kernels rs_kernels_avx512;
 	    .store = KERNELS_ROW(store),                                                                               \
 	    .divide = KERNELS_ROW(divide),                                                                             \
 	    .nonfinite = KERNELS_ROW(nonfinite),                                                                       \
-	    .encode = {store_float32, store_bfloat16, encode_fp8, encode_int8},                                        \
-	    .encode_random = {encode_random_same, encode_random_bf16, encode_random_fp8, encode_random_int8},          \
-	    .decode = {load_float32, load_bfloat16, decode_fp8, decode_int8},                                          \
-	    .add = {sum_float32, sum_bfloat16, add_fp8, add_int8},                                                     \
+	    .encode = {store_float32, store_bfloat16, encode_fp8, encode_int8, encode_fp16, encode_int4},              \
+	    .encode_random = {encode_random_same, encode_random_bf16, encode_random_fp8, encode_random_int8,           \
+			      encode_random_fp16, encode_random_int4},                                                 \
+	    .decode = {load_float32, load_bfloat16, decode_fp8, decode_int8, decode_fp16, decode_int4},                \
+	    .add = {sum_float32, sum_bfloat16, add_fp8, add_int8, add_fp16, add_int4},                                 \
 	}
 
 #endif

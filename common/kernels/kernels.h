@@ -44,26 +44,31 @@ typedef size_t (*rs_nonfinite_fn)(const void *src, size_t n);
  * numbers are little-endian. RS_WIRE_SAME is float32; RS_WIRE_BF16 the store, load and
  * sum of bfloat16.
  *
- * fp8 and int8 have blocks of 128 elements; the last one may be shorter. A block is a
- * scale, 2 bytes of bfloat16, and a code of 1 byte for each element. An element's value
- * is value(code) * scale, one float32 multiplication, exact unless it overflows. A
- * product that is a NaN is 0x7fc00000: 0 * inf, and all elements of a block whose scale
- * is a NaN. Any scale and any code can be decoded.
- *   fp8    E4M3: a sign, 4 bits of exponent with bias 7, 3 of fraction; exponent 0 is
- *          subnormal. Without infinities and NaNs: 0x7f is 480; no encoder writes it
- *   int8   two's complement; no encoder writes -128
+ * The others have blocks of 128 elements; the last one may be shorter. A block is a
+ * scale, 2 bytes of bfloat16, and a code for each element. An element's value is
+ * value(code) * scale, one float32 multiplication, exact unless it overflows. A product
+ * that is a NaN is 0x7fc00000: 0 * inf, and all elements of a block whose scale is a NaN.
+ * Any scale and any code can be decoded.
+ *   fp16   2 bytes: float16
+ *   fp8    1 byte: E4M3, a sign, 4 bits of exponent with bias 7, 3 of fraction; exponent 0
+ *          is subnormal. Without infinities and NaNs: 0x7f is 480; no encoder writes it
+ *   int8   1 byte: two's complement; no encoder writes -128
+ *   int4   4 bits: two's complement; no encoder writes -8. A byte has two codes, the
+ *          first one in its low bits; behind the last one of an odd number the high bits
+ *          are 0
  *
  * The encoder takes the scale from amax, the largest magnitude of the block:
- *   fp8    the least power of two s with amax <= 448 * s
- *   int8   amax / 127, one float32 division, rounded up to bfloat16
- *   both   at least 2^-126
- * and the code, rounded to nearest even:
- *   fp8    of x / s; a zero keeps the sign of x
- *   int8   of x * (1 / s): a float32 division, a float32 product, then to an integer
- * If the block has a NaN, its scale is 0x7fc0 and all codes are 0. Otherwise, if it has
- * an infinity, its scale is infinity, 0x7f80; infinities have the codes of 1 and -1,
- * other elements the code 0, so that they become NaNs. A finite element above 240 *
- * 2^120, 0.94 of the largest float32, may become an infinity.
+ *   fp16   the power of two with 2^14 <= amax / s < 2^15, so that no code overflows
+ *   fp8    amax / 448, one float32 division, rounded up to bfloat16
+ *   int8   amax / 127 in the same way
+ *   int4   amax / 7 in the same way
+ *   all    at least 2^-126
+ * and the code, rounded to nearest even, of x * (1 / s): a float32 division, a float32
+ * product, then to the code. With fp16 and fp8 a zero keeps the sign of x. If the block
+ * has a NaN, its scale is 0x7fc0 and all codes are 0. Otherwise, if it has an infinity,
+ * its scale is infinity, 0x7f80; infinities have the codes of 1 and -1, other elements
+ * the code 0, so that they become NaNs. A finite element above 0.92 of the largest
+ * float32 may become an infinity.
  *
  * Random rounding takes the same scales. r, 32 random bits for each element, is a hash of
  * `key` and of its index in the operation, first + i (unsigned numbers that wrap; >>
@@ -79,11 +84,15 @@ typedef size_t (*rs_nonfinite_fn)(const void *src, size_t n);
  *   r = x ^ x >> 16
  * Then
  *   bf16   the upper 16 bits of bits(x) + (r & 0xffff); a NaN as without random rounding
- *   fp8    v = |x / s|; p = v < 2^-6 ? floor(v * 2^29) : bits(v) - 0x3c000000, the place
- *          of v among the codes with 20 binary places;
+ *   fp16   v = |x * (1 / s)|; p = v < 2^-14 ? floor(v * 2^37) : bits(v) - 0x38000000, the
+ *          place of v among the codes with 13 binary places;
+ *          code = (p + (r & 0x1fff)) >> 13, with the sign of x
+ *   fp8    v as above, at most 448; p = v < 2^-6 ? floor(v * 2^29) : bits(v) - 0x3c000000,
+ *          the place of v with 20 binary places;
  *          code = (p + (r & 0xfffff)) >> 20, with the sign of x
  *   int8   v = x * (1 / s), at least -127 and at most 127; p = v * 2^24, rounded towards
  *          zero; code = floor((p + (r & 0xffffff)) / 2^24)
+ *   int4   the same with at least -7 and at most 7
  * The expectation of a result is the element, but for less than 2^-15 of the distance of
  * neighbouring values. */
 

@@ -3,23 +3,31 @@
 
 import numpy as np
 
-SAME, BF16, FP8, INT8 = range(4)  # `up` and `down` in a header
-WIRES = ["same", "bf16", "fp8", "int8"]
+SAME, BF16, FP8, INT8, FP16, INT4 = range(6)  # `up` and `down` in a header
+WIRES = ["same", "bf16", "fp8", "int8", "fp16", "int4"]
 BLOCK, LEAST = 128, np.float32(2.0**-126)
-ONES = {FP8: (0x38, 0xB8), INT8: (1, 0xFF)}  # the codes of 1 and -1
+ONES = {FP8: (0x38, 0xB8), INT8: (1, 0xFF), FP16: (0x3C00, 0xBC00), INT4: (1, 0xF)}  # the codes of 1 and -1
+LARGEST = {FP8: 448, INT8: 127, INT4: 7}  # the values of the largest codes
+# of fp8 and fp16: bits of the fraction, the least exponent, bits of the code
+FLOATS = {FP8: (3, -6, 8), FP16: (10, -14, 16)}
+
+
+def half_bytes(wire, size):
+    """Half bytes of an element without its scale. size: bytes of an element of the dtype."""
+    return {SAME: 2 * size, BF16: 4, FP16: 4, INT4: 1}.get(wire, 2)
 
 
 def chunk_elems(size, up, down, chunk_bytes, decoded_bytes=0):
-    """Elements of every chunk but the last. size: bytes of an element of the dtype."""
-    unit = max({SAME: size, BF16: 2}.get(wire, 1) for wire in (up, down))
+    """Elements of every chunk but the last."""
+    elems = 2 * chunk_bytes // max(half_bytes(up, size), half_bytes(down, size))
     if up == down == SAME:
-        return chunk_bytes // size
-    return min(chunk_bytes // unit, max(decoded_bytes, 2 * chunk_bytes) // 4) // BLOCK * BLOCK
+        return elems
+    return min(elems, max(decoded_bytes, 2 * chunk_bytes) // 4) // BLOCK * BLOCK
 
 
 def wire_bytes(wire, size, n):
     """Bytes of n elements, which begin with a block."""
-    return n * {SAME: size, BF16: 2}[wire] if wire < FP8 else n + 2 * -(-n // BLOCK)
+    return (n * half_bytes(wire, size) + 1) // 2 + (wire >= FP8) * 2 * -(-n // BLOCK)
 
 
 def random_bits(seq, rank, first, n):
@@ -46,29 +54,36 @@ def bf16(x, random=None):
 
 def scales(wire, amax):
     """The scales of blocks with these largest magnitudes, which are finite float32."""
-    if wire == INT8:
-        up = (amax / np.float32(127)).view(np.uint32) + 0xFFFF & 0xFFFF0000
-        return np.maximum(up.view(np.float32), LEAST)
-    fraction, exponent = np.frexp(np.maximum(amax, LEAST))  # 448 is 0.875 * 2 ** 9
-    return np.ldexp(np.float32(1), np.maximum(exponent - 9 + (fraction > 0.875), -126))
+    if wire == FP16:  # the largest one has an exponent below 15
+        return np.ldexp(np.float32(1), np.maximum(np.frexp(np.maximum(amax, LEAST))[1] - 15, -126))
+    up = (amax / np.float32(LARGEST[wire])).view(np.uint32) + 0xFFFF & 0xFFFF0000
+    return np.maximum(up.view(np.float32), LEAST)
 
 
 def codes_of(wire, x, scale, random=None):
     """The codes of finite float32 elements."""
-    if wire == INT8:
-        v = x * (np.float32(1) / scale)  # in float32
-        if random is None:
-            return np.rint(v).astype(np.int8).view(np.uint8)
-        p = np.trunc(np.clip(v, -127, 127) * np.float64(2**24)).astype(np.int64)
-        return (p + (random & 0xFFFFFF) >> 24).astype(np.int8).view(np.uint8)
-    v = np.abs(x) / scale.astype(np.float64)
-    exponent = np.frexp(np.maximum(v, 2.0**-6))[1] - 1
-    place = 8.0 * (exponent + 6) + np.ldexp(v, 3 - exponent)  # among the codes, which are in the order of values
+    v = x * (np.float32(1) / scale)  # in float32
+    v = np.clip(v, -LARGEST.get(wire, np.inf), LARGEST.get(wire, np.inf)).astype(np.float64)
+    fraction, least, bits = FLOATS.get(wire, (0, 0, 0))
+    if bits:
+        exponent = np.frexp(np.maximum(np.abs(v), 2.0**least))[1] - 1
+        # among the codes, which are in the order of values
+        place = 2.0**fraction * (exponent - least) + np.ldexp(np.abs(v), fraction - exponent)
+    else:
+        place = v
     if random is None:
         code = np.rint(place).astype(np.int64)
     else:
-        code = np.floor(place * 2**20).astype(np.int64) + (random & 0xFFFFF) >> 20
-    return (code | np.signbit(x) << np.int64(7)).astype(np.uint8)
+        below = 23 - fraction if bits else 24
+        code = np.trunc(place * 2.0**below).astype(np.int64) + (random & (1 << below) - 1) >> below
+    return code | np.signbit(x) << np.int64(bits - 1) if bits else code
+
+
+def pack(wire, codes):
+    """The bytes of whole blocks of codes, as rows."""
+    if wire == INT4:
+        return (codes[:, ::2] & 15 | (codes[:, 1::2] & 15) << 4).astype(np.uint8)
+    return (codes & 0xFFFF).astype("<u2").view(np.uint8) if wire == FP16 else (codes & 0xFF).astype(np.uint8)
 
 
 def encode(wire, x, random=None):
@@ -83,18 +98,23 @@ def encode(wire, x, random=None):
     scale = scales(wire, np.where(good, amax, LEAST))
     codes = codes_of(wire, np.where(good, block, np.float32(0)), scale, random)
     one, minus = ONES[wire]
-    infinities = np.where(np.isinf(block) & ~nan, np.where(block > 0, one, minus), 0).astype(np.uint8)
+    infinities = np.where(np.isinf(block) & ~nan, np.where(block > 0, one, minus), 0)
     high = np.where(good, bf16(scale), np.where(nan, 0x7FC0, 0x7F80)).astype("<u2").view(np.uint8)
-    return np.hstack([high, np.where(good, codes, infinities)]).tobytes()[: wire_bytes(wire, 4, len(x))]
+    return np.hstack([high, pack(wire, np.where(good, codes, infinities))]).tobytes()[: wire_bytes(wire, 4, len(x))]
 
 
-def values(wire, codes):
-    """The values of codes without their scale, as float32."""
+def values(wire, raw):
+    """The values of codes without their scale, as float32. raw: rows of bytes."""
+    if wire == FP16:
+        return raw.view("<f2").astype(np.float32)
+    if wire == INT4:
+        raw = np.stack([raw & 15, raw >> 4], axis=-1).reshape(len(raw), -1)
+        return ((raw ^ 8).astype(np.int8) - np.int8(8)).astype(np.float32)
     if wire == INT8:
-        return codes.view(np.int8).astype(np.float32)
-    exponent, fraction = (codes >> 3 & 15).astype(np.int32), codes & 7
+        return raw.view(np.int8).astype(np.float32)
+    exponent, fraction = (raw >> 3 & 15).astype(np.int32), raw & 7
     value = np.ldexp(np.float32(fraction + 8 * (exponent > 0)), np.maximum(exponent, 1) - 10)
-    return np.where(codes < 128, value, -value)
+    return np.where(raw < 128, value, -value)
 
 
 def decode(wire, data, n):
@@ -103,8 +123,8 @@ def decode(wire, data, n):
         return np.frombuffer(data, np.float32)
     if wire == BF16:
         return (np.frombuffer(data, "<u2").astype(np.uint32) << 16).view(np.float32)
-    raw = np.frombuffer(data, np.uint8)
-    raw = np.pad(raw, (0, -n % BLOCK)).reshape(-1, 2 + BLOCK)
+    raw, block = np.frombuffer(data, np.uint8), wire_bytes(wire, 4, BLOCK)
+    raw = np.pad(raw, (0, -len(raw) % block)).reshape(-1, block)
     scale = (raw[:, :2].copy().view("<u2").astype(np.uint32) << 16).view(np.float32)
     with np.errstate(all="ignore"):
         x = values(wire, raw[:, 2:].copy()) * scale

@@ -92,7 +92,7 @@ static int contribution_check_wire(const struct stripe *st, const struct operati
 	if (!(st->features & FEATURE_ENCODINGS))
 		return rs_fail(e, RS_EPROTO, "encodings %u and %u came in a job that has agreed on none", o->up,
 			       o->down);
-	if (!rs_wire_fits(o->up, o->dtype, o->op) || !rs_wire_fits(o->down, o->dtype, o->op))
+	if (!rs_wire_fits_up(o->up, o->dtype, o->op) || !rs_wire_fits(o->down, o->dtype, o->op))
 		return rs_fail(e, RS_EPROTO, "the encodings %u (%s) and %u (%s) do not go with %s of %s", o->up,
 			       rs_wire_name(o->up), o->down, rs_wire_name(o->down),
 			       o->op == FRAME_OP_BROADCAST ? "broadcast" : rs_op_name(o->op), rs_dtype_name(o->dtype));

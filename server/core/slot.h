@@ -57,7 +57,7 @@ struct slot_input {
 	bool direct;    /* the accumulator has the same type, so bytes may be received into it */
 };
 
-enum { SLOT_UNIT_MAX = RS_WIRE_SCALE + RS_WIRE_BLOCK }; /* most bytes of a unit */
+enum { SLOT_UNIT_MAX = RS_WIRE_BLOCK_BYTES }; /* most bytes of a unit */
 
 /* Returns the bytes of one accumulator element. A broadcast has no accumulation and keeps
  * its own dtype. */

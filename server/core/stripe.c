@@ -24,7 +24,8 @@ static size_t stripe_align(size_t bytes)
 }
 
 /* Returns the bytes of an accumulator. Half types accumulate in float32, which takes
- * twice the bytes of the chunk; elements of 8 bits would take four times as many. */
+ * twice the bytes of the chunk; elements of 8 bits would take four times as many, those
+ * of 4 bits eight times. */
 static uint32_t stripe_decoded(const struct stripe_params *p)
 {
 	return p->decoded_bytes > 2 * p->chunk_bytes ? p->decoded_bytes : 2 * p->chunk_bytes;

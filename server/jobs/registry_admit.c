@@ -42,10 +42,10 @@ static int check_hello(const struct registry *r, const struct control_hello *h, 
 		return registry_refuse(no, RS_EINVAL, false,
 				       "chunks of %u bytes are not a multiple of 64 from %u to %u", h->chunk_bytes,
 				       RS_CHUNK_MIN, RS_CHUNK_MAX);
-	if (h->decoded_bytes % 64 || h->decoded_bytes > 4 * h->chunk_bytes)
+	if (h->decoded_bytes % 64 || h->decoded_bytes > 8 * h->chunk_bytes)
 		return registry_refuse(no, RS_EINVAL, false,
-				       "decoded chunks of %u bytes are not a multiple of 64 up to %u, four chunks",
-				       h->decoded_bytes, 4 * h->chunk_bytes);
+				       "decoded chunks of %u bytes are not a multiple of 64 up to %u, eight chunks",
+				       h->decoded_bytes, 8 * h->chunk_bytes);
 	if (h->window < 1 || h->window > RS_WINDOW_MAX)
 		return registry_refuse(no, RS_EINVAL, false, "a window of %u chunks is out of range 1 to %u", h->window,
 				       RS_WINDOW_MAX);

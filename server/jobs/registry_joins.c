@@ -65,11 +65,11 @@ static int check_same(const struct job *j, const struct control_hello *h, struct
 				       h->rank, f->rank, h->job, h->chunk_bytes, f->chunk_bytes, h->window, f->window,
 				       h->priorities, f->priorities, h->lanes, f->lanes);
 	if (h->decoded_bytes != f->decoded_bytes)
-		return registry_refuse(
-		    no, RS_EMISMATCH, false,
-		    "ranks %u and %u of job %s are configured differently: one of them sends 8 bits for each element "
-		    "(job.wire), the other does not",
-		    h->rank, f->rank, h->job);
+		return registry_refuse(no, RS_EMISMATCH, false,
+				       "ranks %u and %u of job %s are configured differently: one of them sends 8 bits "
+				       "for each element, or "
+				       "4 (job.wire), the other does not",
+				       h->rank, f->rank, h->job);
 	if (h->config_digest != f->config_digest)
 		return registry_refuse(
 		    no, RS_EMISMATCH, false,

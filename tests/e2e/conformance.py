@@ -211,16 +211,17 @@ class Table:
             raise AssertionError(f"the sentence does not name rank 0: {text!r}")
 
     def sums(self, up, down):
-        """131 elements, a block and a part of one, of float32 and of float16."""
+        """131 elements, a block and a part of one, of float32 and of float16. With fp16 these are an average."""
         clients = self.pair(features=9)
-        for seq, dtype in enumerate((7, 6) if 1 not in (up, down) else (7,)):
+        for seq, dtype in enumerate((7,) if up == 1 or down in (1, 4) else (7, 6)):
+            op = 4 if (up, dtype) == (4, 6) else 0
             parts = [[rank + i / 8 for i in range(131)] for rank in (1, 2)]
             for client, part in zip(clients, parts):
-                self.send(client, [encoded(part, up, down, dtype, seq=seq)])
+                self.send(client, [encoded(part, up, down, dtype, seq=seq, op=op)])
             kind = np.float32 if dtype == 7 else np.float16
             floats = [np.array(part, np.float32) for part in parts]
             floats = [blocks.decode(up, blocks.encode(up, x), x.size) for x in floats]
-            total = floats[0] + floats[1]
+            total = (floats[0] + floats[1]) / np.float32(2 if op else 1)
             want = blocks.encode(down, total) if down else total.astype(kind).tobytes()
             for client in clients:
                 if client.expect(wire.RESULT) != want:

@@ -105,7 +105,7 @@ HELLO = [
     ({"chunk_bytes": 0xFFFFFFC0}, INVALID),
     ({"decoded_bytes": 63}, INVALID),
     ({"decoded_bytes": 2 * KIB64 + 1}, INVALID),
-    ({"decoded_bytes": 4 * KIB64 + 64}, INVALID),
+    ({"decoded_bytes": 8 * KIB64 + 64}, INVALID),
     ({"decoded_bytes": 0xFFFFFFC0}, INVALID),
     ({"window": 0}, INVALID),
     ({"window": 1025}, INVALID),
@@ -235,14 +235,18 @@ NONFINITES = [
 # The same in a job with the feature `encodings`.
 BLOCKED = {"chunk_elems": KIB64 // 2, "up": 2, "down": 2}  # what is right for fp8
 ENCODINGS = [
-    *((f"up {wire}", [data([1], up=wire)], PROTO) for wire in range(4, 16)),
-    *((f"down {wire}", [data([1], down=wire)], PROTO) for wire in range(4, 8)),
+    *((f"up {wire}", [data([1], up=wire)], PROTO) for wire in range(6, 16)),
+    *((f"down {wire}", [data([1], down=wire)], PROTO) for wire in range(6, 8)),
     ("fp8 of int32", [data([1], dtype=2, **BLOCKED)], PROTO),
     ("fp8 of uint8", [data([1], dtype=1, **BLOCKED)], PROTO),
     ("fp8 of float64", [data([1, 2], dtype=8, **{**BLOCKED, "count": 1})], PROTO),
     ("int8 results of int32", [data([1], dtype=2, down=3)], PROTO),
     ("bf16 of float16", [data([1], dtype=6, up=1, chunk_elems=KIB64 // 2, count=2)], PROTO),
     ("bf16 of bfloat16", [data([1], dtype=9, down=1, chunk_elems=KIB64 // 2, count=2)], PROTO),
+    ("fp16 sums of float16", [encoded([1], 4, 0, dtype=6)], PROTO),
+    ("fp16 averages of bfloat16", [encoded([1], 4, 0, dtype=9, op=4)], PROTO),
+    ("fp16 results of float16", [encoded([1], 4, 4, dtype=6, op=4)], PROTO),
+    ("int4 of int8", [data([1], dtype=0, up=5, chunk_elems=KIB64 // 2)], PROTO),
     *((f"fp8 with op {op}", [encoded([1], 2, 2, op=op)], PROTO) for op in (1, 2, 3)),
     ("fp8 with a broadcast", [encoded([1], 2, 2, op=wire.BROADCAST, flags=wire.ROOT)], PROTO),
     ("WIDE with up", [encoded([1], 2, 0, dtype=6, flags=wire.WIDE)], PROTO),
@@ -252,7 +256,7 @@ ENCODINGS = [
     ("chunk_elems of no whole blocks", [encoded([1], 2, 2, chunk_elems=KIB64 // 2 - 64)], PROTO),
     ("chunk_elems 0", [encoded([1], 2, 2, chunk_elems=0)], PROTO),
     *((f"{blocks.WIRES[up]}, {change} bytes more", [encoded([1] * n, up, up, change=change)], PROTO)
-      for up in (1, 2, 3) for n in (1, 128, 129) for change in (-1, 1)),
+      for up in range(1, 6) for n in (1, 2, 128, 129) for change in (-1, 1)),
     ("fp8 without scales", [encoded([1] * 129, 2, 2, change=-4)], PROTO),
     ("HAVE without retain", [wire.frame(HAVE, count=1, dtype=7, **BLOCKED)], PROTO),
 ]  # fmt: skip
@@ -266,7 +270,7 @@ OTHERWISE = [
 ]
 
 # Encodings up and down of sums that are right.
-SUMS = [(1, 1), (2, 2), (3, 3), (2, 1), (0, 3), (3, 0)]
+SUMS = [(1, 1), (2, 2), (3, 3), (4, 4), (5, 5), (2, 1), (0, 3), (3, 0), (5, 4), (4, 0), (4, 5)]
 
 # The same after rank 0 has sent data([1], name_hash=5).
 DIFFERENT = [

@@ -62,17 +62,17 @@ static void try_chunks(struct fuzz_input *in)
 static void try_encodings(struct fuzz_input *in)
 {
 	uint32_t chunk = RS_CHUNK_MIN + fuzz_below(in, (RS_CHUNK_MAX - RS_CHUNK_MIN) / 64 + 1) * 64;
-	uint32_t decoded = 2 * chunk + fuzz_below(in, chunk / 32 + 1) * 64, elems;
+	uint32_t decoded = 2 * chunk + fuzz_below(in, 6 * chunk / 64 + 1) * 64, elems;
 	struct operation o = {.dtype = fuzz_below(in, RS_DTYPE_NR) & 15, .op = fuzz_below(in, RS_OP_NR) & 31};
 
 	o.size = (uint8_t)rs_dtype_size(o.dtype);
-	operation_choose_wire(&o, fuzz_u8(in) % 5, fuzz_u8(in) % 5);
+	operation_choose_wire(&o, fuzz_u8(in) % (RS_WIRE_NR + 1), fuzz_u8(in) % (RS_WIRE_NR + 1));
 	must(rs_wire_fits(o.up, o.dtype, o.op) && rs_wire_fits(o.down, o.dtype, o.op));
 	elems = operation_chunk_elems(&o, chunk, decoded);
 	must(elems > 0 && elems * (uint64_t)(operation_is_encoded(&o) ? sizeof(float) : 1) <= decoded);
 	must(!operation_is_encoded(&o) || elems % RS_WIRE_BLOCK == 0);
-	must(operation_up_bytes(&o, elems) <= rs_wire_bytes(RS_WIRE_INT8, 1, chunk));
-	must(operation_down_bytes(&o, elems) <= rs_wire_bytes(RS_WIRE_INT8, 1, chunk));
+	must(operation_up_bytes(&o, elems) <= operation_chunk_most(chunk, decoded));
+	must(operation_down_bytes(&o, elems) <= operation_chunk_most(chunk, decoded));
 }
 
 static bool plain(const char *text)

@@ -284,7 +284,7 @@ static void on_data(struct world *w, struct link *l)
 	must(f->generation == GENERATION &&
 	     f->chunk_elems == operation_chunk_elems(&f->of, w->cfg->sharding.chunk_bytes, w->decoded_bytes));
 	must(!operation_is_encoded(&f->of) || w->features & FEATURE_ENCODINGS);
-	must(rs_wire_fits(f->of.up, f->of.dtype, f->of.op) && rs_wire_fits(f->of.down, f->of.dtype, f->of.op));
+	must(rs_wire_fits_up(f->of.up, f->of.dtype, f->of.op) && rs_wire_fits(f->of.down, f->of.dtype, f->of.op));
 	must(!(f->flags & FRAME_WIDE) || !f->of.up);
 	must(f->chunk < frame_chunks(f->of.count, f->chunk_elems));
 	must(f->payload_len == (f->type == FRAME_HAVE || (f->of.op == FRAME_OP_BROADCAST && !(f->flags & FRAME_ROOT))

@@ -29,42 +29,50 @@ static double largest(const double *x, unsigned n)
 	return most;
 }
 
-/* The smallest power of two by which the block fits 448, the largest E4M3. */
-static void code_fp8(double *x, unsigned n)
+/* Divides by a scale of 8 bits that lets the block fit `top`, and rounds to whole numbers
+ * or, with `bits`, to so many bits. */
+static void code_scaled(double *x, unsigned n, float top, int bits, int least)
+{
+	float quotient = (float)largest(x, n) / top, scale = quotient, factor;
+	int e;
+
+	frexp((double)quotient, &e);
+	if (quotient > 0)
+		scale = (float)ldexp(ceil(ldexp((double)quotient, 8 - e)), e - 8);
+	if (scale < 0x1p-126f)
+		scale = 0x1p-126f;
+	factor = 1 / scale;
+	for (unsigned i = 0; i < n; i++) {
+		double v = (double)((float)x[i] * factor);
+
+		/* whole numbers have one zero */
+		v = bits ? round_to(v, bits, least) : nearbyint(v) + 0.0;
+		x[i] = fmax(-(double)top, fmin((double)top, v)) * (double)scale;
+	}
+}
+
+/* A power of two by which the block fits 2^15, and float16. */
+static void code_fp16(double *x, unsigned n)
 {
 	double most = largest(x, n);
 	int k = -126;
 
-	while (ldexp(most, -k) > 448)
+	while (ldexp(most, -k) >= 32768)
 		k++;
 	for (unsigned i = 0; i < n; i++)
-		x[i] = ldexp(round_to(ldexp(x[i], -k), 3, -6), k);
-}
-
-/* A scale of 8 bits, rounded up, and whole numbers up to 127. */
-static void code_int8(double *x, unsigned n)
-{
-	float least = (float)largest(x, n) / 127;
-	int e;
-	float scale = least, factor;
-
-	frexp((double)least, &e);
-	if (least > 0)
-		scale = (float)ldexp(ceil(ldexp((double)least, 8 - e)), e - 8);
-	if (scale < 0x1p-126f)
-		scale = 0x1p-126f;
-	factor = 1 / scale;
-	for (unsigned i = 0; i < n; i++)
-		/* whole numbers have one zero */
-		x[i] = (fmax(-127, fmin(127, nearbyint((double)((float)x[i] * factor)))) + 0.0) * (double)scale;
+		x[i] = ldexp(round_to(ldexp(x[i], -k), 10, -14), k);
 }
 
 void codec_pass(unsigned wire, double *x, unsigned n)
 {
 	if (wire == RS_WIRE_FP8)
-		code_fp8(x, n);
+		code_scaled(x, n, 448, 3, -6);
 	else if (wire == RS_WIRE_INT8)
-		code_int8(x, n);
+		code_scaled(x, n, 127, 0, 0);
+	else if (wire == RS_WIRE_INT4)
+		code_scaled(x, n, 7, 0, 0);
+	else if (wire == RS_WIRE_FP16)
+		code_fp16(x, n);
 	for (unsigned i = 0; wire == RS_WIRE_BF16 && i < n; i++)
 		x[i] = round_to(x[i], 7, -126);
 }

@@ -60,7 +60,7 @@ static void draw_shards(struct sim *s, struct rs_config *cfg, uint16_t *owner)
 		owner[i] = (uint16_t)sim_below(s, s->reducers_n);
 }
 
-/* A job that may use encodings; one that says so has room for 8 bits. */
+/* A job that may use encodings; one that says so has room for 8 or 4 bits. */
 static void draw_wire(struct sim *s, struct team *t)
 {
 	const uint64_t needs = FEATURE_START | FEATURE_ENCODINGS;
@@ -75,6 +75,8 @@ static void draw_wire(struct sim *s, struct team *t)
 		t->cfg.job.wire_feedback = 1 << 20;
 	if (t->encodes && sim_chance(s, 50))
 		t->cfg.job.wire_up = (uint8_t)sim_below(s, RS_WIRE_NR);
+	if (t->cfg.job.wire_up == RS_WIRE_INT4 && sim_chance(s, 50))
+		t->cfg.job.wire_down = RS_WIRE_INT4;
 }
 
 static void draw_config(struct sim *s, struct team *t)
@@ -116,23 +118,23 @@ static void draw_config(struct sim *s, struct team *t)
 
 static void keep_fitting(struct op_plan *p)
 {
-	p->up = rs_wire_fits(p->up, p->dtype, p->op) ? p->up : RS_WIRE_SAME;
+	p->up = rs_wire_fits_up(p->up, p->dtype, p->op) ? p->up : RS_WIRE_SAME;
 	p->down = rs_wire_fits(p->down, p->dtype, p->op) ? p->down : RS_WIRE_SAME;
 }
 
-/* Decoded int8 have any scale, so their sums depend on the order: only a deterministic
- * job gives bits that the oracle knows. */
+/* Most encodings have any scale, so sums of what they decode to depend on the order: only
+ * a deterministic job gives bits that the oracle knows. */
 static void draw_encoding(struct sim *s, const struct team *t, struct op_plan *p)
 {
 	uint8_t up = (uint8_t)sim_below(s, RS_WIRE_NR), down = (uint8_t)sim_below(s, RS_WIRE_NR);
 
 	if (!t->encodes || sim_chance(s, 40))
 		return;
+	if (!t->cfg.job.deterministic && up != RS_WIRE_SAME && up != RS_WIRE_BF16)
+		up = RS_WIRE_FP16;
 	p->up = up;
 	p->down = down;
 	keep_fitting(p);
-	if (p->up == RS_WIRE_INT8 && !t->cfg.job.deterministic)
-		p->up = RS_WIRE_FP8;
 }
 
 static void draw_op(struct sim *s, const struct team *t, struct op_plan *p)

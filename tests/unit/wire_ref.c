@@ -10,18 +10,27 @@ double wref_value(unsigned wire, unsigned code)
 	int exponent = code >> 3 & 15, fraction = code & 7;
 	double v;
 
+	if (wire == RS_WIRE_FP16)
+		return (double)kref_load(RS_FLOAT16, (uint16_t)code);
+	if (wire == RS_WIRE_INT4)
+		return (code & 15) < 8 ? code & 15 : (double)(code & 15) - 16;
 	if (wire == RS_WIRE_INT8)
 		return code < 128 ? code : (double)code - 256;
 	v = exponent == 0 ? ldexp(fraction, -9) : ldexp(8 + fraction, exponent - 10);
 	return code & 0x80 ? -v : v;
 }
 
+unsigned wref_largest(unsigned wire)
+{
+	return wire == RS_WIRE_FP16 ? 0x7800 : wire == RS_WIRE_FP8 ? 126 : wire == RS_WIRE_INT8 ? 127 : 7;
+}
+
 float wref_scale(unsigned wire, float amax)
 {
-	float least = 0x1p-126f, exact = (float)((double)amax / 127), scale;
+	float least = 0x1p-126f, exact = (float)((double)amax / wref_value(wire, wref_largest(wire))), scale;
 
-	if (wire == RS_WIRE_FP8) {
-		for (scale = least; (double)amax > 448 * (double)scale;)
+	if (wire == RS_WIRE_FP16) {
+		for (scale = least; (double)amax >= 32768 * (double)scale;)
 			scale *= 2;
 		return scale;
 	}
@@ -42,33 +51,87 @@ uint32_t wref_hash(uint64_t key, uint64_t index)
 	return (uint32_t)(x ^ x / 65536);
 }
 
-/* The code of x / scale among 0 .. 126, without a sign. */
-static unsigned fp8_code(double v, bool random, uint32_t r)
+/* The code of a magnitude, among 0 .. wref_largest(). */
+static unsigned float_code(unsigned wire, double v, bool random, uint32_t r)
 {
-	unsigned low = 0;
+	unsigned low = 0, high = wref_largest(wire), places = wire == RS_WIRE_FP16 ? 13 : 20;
 	double below, step;
 
-	while (low < 126 && wref_value(RS_WIRE_FP8, low + 1) <= v)
-		low++;
-	below = wref_value(RS_WIRE_FP8, low);
-	step = wref_value(RS_WIRE_FP8, low + 1) - below;
+	v = fmin(v, wref_value(wire, high));
+	while (low < high) {
+		unsigned middle = (low + high + 1) / 2;
+
+		if (wref_value(wire, middle) <= v)
+			low = middle;
+		else
+			high = middle - 1;
+	}
+	below = wref_value(wire, low);
+	step = wref_value(wire, low + 1) - below;
 	if (random)
-		return low + (floor(ldexp((v - below) / step, 20)) + (r & 0xfffff) >= 0x1p20);
+		return low + (floor(ldexp((v - below) / step, (int)places)) + (r & ((1u << places) - 1)) >=
+			      ldexp(1, (int)places));
 	if (v - below == step / 2)
 		return low + (low & 1);
 	return low + (v - below > step / 2);
 }
 
-static unsigned int8_code(float v, bool random, uint32_t r)
+static unsigned int_code(unsigned wire, float v, bool random, uint32_t r)
 {
-	double d = fmin(fmax(v, -127), 127);
+	double most = wref_largest(wire), d = fmin(fmax((double)v, -most), most);
 	int code;
 
 	if (random)
 		code = (int)floor((trunc(ldexp(d, 24)) + (r & 0xffffff)) / 0x1p24);
 	else
 		code = (int)nearbyint(d);
-	return (unsigned)code & 0xff;
+	return (unsigned)code;
+}
+
+static unsigned code_of(unsigned wire, float x, float scale, bool random, uint32_t r)
+{
+	float v = x * (1 / scale);
+	unsigned sign = signbit(x) != 0;
+
+	if (wire == RS_WIRE_FP16)
+		return sign << 15 | float_code(wire, fabs((double)v), random, r);
+	if (wire == RS_WIRE_FP8)
+		return sign << 7 | float_code(wire, fabs((double)v), random, r);
+	return int_code(wire, v, random, r);
+}
+
+/* The code of 1 or -1. */
+static unsigned one_of(unsigned wire, bool minus)
+{
+	if (wire == RS_WIRE_FP16)
+		return minus ? 0xbc00 : 0x3c00;
+	if (wire == RS_WIRE_FP8)
+		return minus ? 0xb8 : 0x38;
+	return minus ? UINT32_MAX : 1;
+}
+
+/* Writes the code of element i of a block. */
+static void put_code(unsigned wire, unsigned char *codes, size_t i, unsigned code)
+{
+	if (wire == RS_WIRE_FP16)
+		memcpy(codes + 2 * i, &(uint16_t){(uint16_t)code}, 2);
+	else if (wire == RS_WIRE_INT4 && i % 2)
+		codes[i / 2] |= (unsigned char)(code << 4);
+	else if (wire == RS_WIRE_INT4)
+		codes[i / 2] = code & 15;
+	else
+		codes[i] = (unsigned char)code;
+}
+
+unsigned wref_code(unsigned wire, const unsigned char *codes, size_t i)
+{
+	uint16_t half;
+
+	if (wire == RS_WIRE_FP16) {
+		memcpy(&half, codes + 2 * i, sizeof half);
+		return half;
+	}
+	return wire == RS_WIRE_INT4 ? codes[i / 2] >> i % 2 * 4 & 15 : codes[i];
 }
 
 static void encode_block(unsigned wire, unsigned char *dst, const float *src, size_t n, struct wref_rounding rounding)
@@ -88,15 +151,11 @@ static void encode_block(unsigned wire, unsigned char *dst, const float *src, si
 	memcpy(dst, &(uint16_t){(uint16_t)(bits >> 16)}, 2);
 	for (size_t i = 0; i < n; i++) {
 		uint32_t r = wref_hash(rounding.key, rounding.first + i);
-		unsigned sign = signbit(src[i]) ? 0x80 : 0, one = wire == RS_WIRE_FP8 ? sign | 0x38 : sign ? 0xff : 1;
+		unsigned code = nan || isfinite(src[i]) ? 0 : one_of(wire, signbit(src[i]));
 
-		if (nan || inf)
-			dst[2 + i] = (unsigned char)(nan || isfinite(src[i]) ? 0 : one);
-		else if (wire == RS_WIRE_FP8)
-			dst[2 + i] =
-			    (unsigned char)(sign | fp8_code(fabs((double)src[i]) / (double)scale, rounding.random, r));
-		else
-			dst[2 + i] = (unsigned char)int8_code(src[i] * (1 / scale), rounding.random, r);
+		if (!nan && !inf)
+			code = code_of(wire, src[i], scale, rounding.random, r);
+		put_code(wire, dst + RS_WIRE_SCALE, i, code);
 	}
 }
 
@@ -120,7 +179,7 @@ void wref_encode(unsigned wire, unsigned char *dst, const float *src, size_t n, 
 	for (size_t i = 0; i < n && rs_wire_has_blocks(wire); i += RS_WIRE_BLOCK) {
 		encode_block(wire, dst, src + i, n - i < RS_WIRE_BLOCK ? n - i : RS_WIRE_BLOCK, rounding);
 		rounding.first += RS_WIRE_BLOCK;
-		dst += RS_WIRE_SCALE + RS_WIRE_BLOCK;
+		dst += rs_wire_bytes(wire, 0, RS_WIRE_BLOCK);
 	}
 }
 
@@ -138,8 +197,9 @@ float wref_decode(unsigned wire, const unsigned char *src, size_t i)
 		memcpy(&half, src + 2 * i, sizeof half);
 		return kref_load(RS_BFLOAT16, half);
 	}
-	src += i / RS_WIRE_BLOCK * (RS_WIRE_BLOCK + RS_WIRE_SCALE);
+	src += i / RS_WIRE_BLOCK * rs_wire_bytes(wire, 0, RS_WIRE_BLOCK);
 	memcpy(&half, src, sizeof half);
-	value = wref_value(wire, src[RS_WIRE_SCALE + i % RS_WIRE_BLOCK]) * (double)kref_load(RS_BFLOAT16, half);
+	value = wref_value(wire, wref_code(wire, src + RS_WIRE_SCALE, i % RS_WIRE_BLOCK));
+	value *= (double)kref_load(RS_BFLOAT16, half);
 	return isnan(value) ? kref_bits_float(0x7fc00000) : (float)value;
 }

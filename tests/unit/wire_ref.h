@@ -10,8 +10,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* The value of a code of fp8 or int8, without its scale. */
+/* The value of a code of an encoding with blocks, without its scale. */
 double wref_value(unsigned wire, unsigned code);
+/* The largest code of a positive number. The values of those up to it ascend. */
+unsigned wref_largest(unsigned wire);
+/* The code of element i of a block. codes: behind the scale. */
+unsigned wref_code(unsigned wire, const unsigned char *codes, size_t i);
 /* The scale of a block whose largest magnitude is amax, finite. */
 float wref_scale(unsigned wire, float amax);
 /* The 32 random bits of an element. */

@@ -8,9 +8,10 @@
  * The place of such an operation in the sequence is that of its first tensor. If an
  * operation would have a single tensor, that tensor is used directly, without a copy.
  *
- * If fp8 or int8 may be chosen for such an operation, a tensor takes whole blocks of it:
- * zeros follow the tensor, so that no block has elements of two. An operation that then
- * is not encoded, since its tensors together are small, keeps these zeros.
+ * If an encoding with blocks may be chosen for such an operation, a tensor takes whole
+ * blocks of it: zeros follow the tensor, so that no block has elements of two. An
+ * operation that then is not encoded, since its tensors together are small, keeps these
+ * zeros.
  *
  * The happy path of a shared operation: a stage is free -> its tensors are copied in ->
  * the backend runs it in place -> they are copied out on the backend's thread, the stage

@@ -18,7 +18,7 @@ _Static_assert((int)REDUCTION_EINVAL == (int)RS_EINVAL && (int)REDUCTION_EINTERN
 	       "the codes are the same");
 _Static_assert((int)REDUCTION_BFLOAT16 == (int)RS_BFLOAT16 && (int)REDUCTION_FLOAT32 == (int)RS_FLOAT32,
 	       "the dtypes are the same");
-_Static_assert((int)REDUCTION_WIRE_SAME == RS_WIRE_SAME + 1 && (int)REDUCTION_WIRE_INT8 == RS_WIRE_INT8 + 1,
+_Static_assert((int)REDUCTION_WIRE_SAME == RS_WIRE_SAME + 1 && (int)REDUCTION_WIRE_INT4 == RS_WIRE_INT4 + 1,
 	       "the encodings are the same, behind that of the job");
 _Static_assert((int)REDUCTION_SUM == (int)RS_SUM && (int)REDUCTION_AVG == (int)RS_AVG, "the operations are the same");
 
@@ -258,9 +258,9 @@ static int api_request(struct backend_request *ret, const reduction_tensor *t, s
 	bool knows = t->struct_size >= TENSOR_SIZE_DEVICE;
 	int wire = t->struct_size >= TENSOR_SIZE_WIRE ? (int)t->wire : REDUCTION_WIRE_JOB;
 
-	if (wire < REDUCTION_WIRE_JOB || wire > REDUCTION_WIRE_INT8)
+	if (wire < REDUCTION_WIRE_JOB || wire > REDUCTION_WIRE_INT4)
 		return rs_fail(e, RS_EINVAL, "wire is %d, %d to %d were expected", wire, REDUCTION_WIRE_JOB,
-			       REDUCTION_WIRE_INT8);
+			       REDUCTION_WIRE_INT4);
 	if (knows && t->device < REDUCTION_HOST)
 		return rs_fail(e, RS_EINVAL, "device is %d, the number of a GPU or REDUCTION_HOST was expected",
 			       t->device);

@@ -129,9 +129,9 @@ typedef struct reduction_options {
 	const char *group;      /* for a communicator of some of a job's ranks: 16 lower-case hexadecimal digits, equal
 				   on the group's ranks and different from those of other groups. The name becomes
 				   JOB@DIGITS; rank and world_size are those in the group. NULL: none */
-	const char *wire;       /* instead of job.wire of the file, equal on all ranks: same, bf16, fp8 or int8, or as
-				   "up=fp8,down=bf16,rounding=stochastic"; REDUCTION_WIRE. Rounding and feedback are
-				   those of the agent's file if there is an agent */
+	const char *wire; /* instead of job.wire of the file, equal on all ranks: same, bf16, fp8, int8, fp16 or int4,
+			     or as "up=fp8,down=bf16,rounding=stochastic"; REDUCTION_WIRE. Rounding and feedback are
+			     those of the agent's file if there is an agent */
 } reduction_options;
 
 #define REDUCTION_OPTIONS_INIT                                                                                         \
@@ -231,7 +231,9 @@ typedef enum reduction_wire {
 	REDUCTION_WIRE_SAME = 1,
 	REDUCTION_WIRE_BF16 = 2, /* float32 as bfloat16 */
 	REDUCTION_WIRE_FP8 = 3,  /* float32, float16 and bfloat16 in 8 bits: blocks of 128 with a scale, E4M3 */
-	REDUCTION_WIRE_INT8 = 4  /* the same with integers from -127 to 127 */
+	REDUCTION_WIRE_INT8 = 4, /* the same with integers from -127 to 127 */
+	REDUCTION_WIRE_FP16 = 5, /* float32 as float16, in blocks of 128 with a scale */
+	REDUCTION_WIRE_INT4 = 6  /* float32, float16 and bfloat16 in 4 bits: as INT8, from -7 to 7 */
 } reduction_wire;
 
 /* One tensor, with all settings of an operation on it. Initialize it with

@@ -60,7 +60,7 @@ PRIORITY_AUTO = -1
 PRIORITY_MAX = 2**31 - 1  # of a C int
 HOST = -1  # REDUCTION_HOST
 WIRE_JOB = 0
-WIRES = {"same": 1, "bf16": 2, "fp8": 3, "int8": 4}
+WIRES = {"same": 1, "bf16": 2, "fp8": 3, "int8": 4, "fp16": 5, "int4": 6}
 
 
 class Tensor(ctypes.Structure):

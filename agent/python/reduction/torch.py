@@ -96,8 +96,8 @@ class State:
             pass needs them first. False: the priority follows from the size.
         local: "nccl": NCCL sums within the node, and each local rank sends its slice of a bucket to the reducers. All
             ranks of torch.distributed take part. None: ranks of a node are summed in the host's memory.
-        wire: how buckets are written on the network: "same", "bf16", "fp8" or "int8". None: as the communicator says.
-            For a communicator that the State opens it is an option, as for Communicator.
+        wire: how buckets are written on the network: "same", "bf16", "fp8", "int8", "fp16" or "int4". None: as the
+            communicator says. For a communicator that the State opens it is an option, as for Communicator.
     """
 
     def __init__(

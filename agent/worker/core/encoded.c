@@ -14,7 +14,7 @@ enum { ENCODED_PIECE = 8 * RS_WIRE_BLOCK };
 /* Returns the bytes of the largest encoded chunk. */
 static size_t encoded_stride(const struct exchange_params *p)
 {
-	return (rs_wire_bytes(RS_WIRE_INT8, 1, p->chunk_bytes) + 63) & ~(size_t)63;
+	return (operation_chunk_most(p->chunk_bytes, p->decoded_bytes) + 63) & ~(size_t)63;
 }
 
 /* Returns the places of a link: those of its streams, and the landing. */
@@ -119,7 +119,7 @@ const uint8_t *encoded_contribution(struct link *l, const struct stream *s, cons
 void encoded_settle(const struct exchange *x, const struct exchange_op *op, uint64_t first, uint32_t n)
 {
 	const struct rs_kernels *k = x->opt.kernels;
-	uint8_t code[ENCODED_PIECE * sizeof(uint16_t)];
+	uint8_t code[ENCODED_PIECE / RS_WIRE_BLOCK * RS_WIRE_BLOCK_BYTES];
 	float left[ENCODED_PIECE];
 
 	for (uint32_t did = 0, part; did < n; did += part) {

@@ -79,8 +79,8 @@ static int exchange_allocate(struct exchange *x, uint32_t ring, struct rs_err *e
 		x->saved = malloc(x->links_n * exchange_saved_bytes(p));
 		if (!x->saved)
 			goto out_of_memory;
-		if (retain_init(&x->retain, p->priorities, x->max_lead, rs_wire_bytes(RS_WIRE_INT8, 1, p->chunk_bytes),
-				e))
+		if (retain_init(&x->retain, p->priorities, x->max_lead,
+				operation_chunk_most(p->chunk_bytes, p->decoded_bytes), e))
 			return e->code;
 	}
 	x->links = calloc(x->links_n, sizeof *x->links);

@@ -211,12 +211,13 @@ static int compare(struct plan *p, double *best, struct rs_err *e)
 }
 
 /* Takes how gradients are sent. In the end the wider one of both directions counts. A
- * ring has no 8 bits: what encoded gradients are compared with is a ring of 16 bits. */
+ * ring has no 8 or 4 bits: what encoded gradients are compared with is a ring of 16
+ * bits. */
 static void take_wire(struct plan *p, const struct rs_config *cfg)
 {
 	int wire = cfg->plan.wire;
 	bool half = wire == RS_PLAN_BF16 || wire == RS_PLAN_FP16;
-	unsigned both = wire == RS_PLAN_FP8 ? RS_WIRE_FP8 : RS_WIRE_INT8;
+	unsigned both = wire == RS_PLAN_FP8 ? RS_WIRE_FP8 : wire == RS_PLAN_INT8 ? RS_WIRE_INT8 : RS_WIRE_INT4;
 	unsigned up = wire >= RS_PLAN_FP8 ? both : cfg->job.wire_up, dtype = half ? RS_BFLOAT16 : RS_FLOAT32;
 	unsigned down = wire >= RS_PLAN_FP8 ? both : cfg->job.wire_down, size = half ? 2 : 4;
 	double elements = (double)p->bytes / 4, bytes;

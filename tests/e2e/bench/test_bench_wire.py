@@ -41,7 +41,7 @@ class Sums(unittest.TestCase):
                 c.run(4, program(code))
 
     def test_nearest(self):
-        for wire in ("bf16", "fp8", "int8"):
+        for wire in ("bf16", "fp8", "int8", "fp16", "int4"):
             self.check(wire, False, False)
 
     def test_stochastic(self):

@@ -343,7 +343,7 @@ class Reductionctl(unittest.TestCase):
             (("print", "a", "--json"), 'reductionctl: found unknown option "--json"'),
             (("plan", "a", "b"), 'reductionctl: found one argument too many: "b"'),
             (("plan", "--reducers", "0"), 'reductionctl: --reducers: found "0", expected a whole number from 1 to 256'),
-            (("plan", "--wire=fp4"), 'reductionctl: --wire: found "fp4", expected fp32, bf16, fp16, fp8 or int8'),
+            (("plan", "--wire=fp4"), 'reductionctl: --wire: found "fp4", expected fp32, bf16, fp16, fp8, int8 or int4'),
             (("plan", MIXED, "--frob"), 'reductionctl: found unknown option "--frob"'),
             (("plan", MIXED, "-workers", "3"), 'reductionctl: found unknown option "-workers"'),
             (("plan", MIXED, "--workers"), 'reductionctl: found no value after "--workers"'),

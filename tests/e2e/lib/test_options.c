@@ -99,7 +99,7 @@ static const struct {
     {"no encoding",
      {"REDUCTION_WIRE=fp4"},
      .code = REDUCTION_ECONFIG,
-     .says = "REDUCTION_WIRE: found \"fp4\", expected same, bf16, fp8 or int8, or as up=fp8,down=bf16,"},
+     .says = "REDUCTION_WIRE: found \"fp4\", expected same, bf16, fp8, int8, fp16 or int4, or as up=fp8,down=bf16,"},
     {"an encoding option goes before the environment", {"REDUCTION_WIRE=fp4"}, .wire = "int8", ACCEPTED},
     {"an empty encoding option does not",
      {"REDUCTION_WIRE=fp4"},

@@ -18,19 +18,27 @@ def bf16(x, up=False):
     bits = x.astype("float32").view("uint32").astype("uint64")
     bits = bits + (0xffff if up else 0x7fff + (bits >> 16 & 1))
     return (bits >> 16 << 16).astype("uint32").view("float32")
+def scaled(blocks, amax, largest):
+    s = np.maximum(bf16(amax / np.float32(largest), up=True), np.float32(2.0 ** -126))
+    return (blocks * (np.float32(1) / s)).astype("float64"), s
 def fp8(blocks, amax):
-    s = np.exp2(np.maximum(-126, np.ceil(np.log2(np.maximum(amax, 1e-45) / 448.0)))).astype("float32")
-    v = (blocks / s).astype("float64")
+    v, s = scaled(blocks, amax, 448)
     step = np.exp2(np.floor(np.log2(np.maximum(np.abs(v), 2.0 ** -6))) - 3)
     return (np.rint(v / step) * step).astype("float32") * s
-def int8(blocks, amax):
-    s = np.maximum(bf16(amax / np.float32(127), up=True), np.float32(2.0 ** -126))
-    return np.rint(blocks * (np.float32(1) / s)).astype("float32") * s
+def integers(largest):
+    def encoded(blocks, amax):
+        v, s = scaled(blocks, amax, largest)
+        return np.rint(v).astype("float32") * s
+    return encoded
+def fp16(blocks, amax):
+    s = np.exp2(np.maximum(np.floor(np.log2(np.maximum(amax, 2.0 ** -126))) - 14, -126)).astype("float32")
+    return (blocks / s).astype("float16").astype("float32") * s
+CODES = {"fp8": fp8, "int8": integers(127), "int4": integers(7), "fp16": fp16}
 def rounded(x, wire):
     if wire in ("same", "bf16"):
         return bf16(x) if wire == "bf16" else x
     blocks = np.append(x, np.zeros(-len(x) % 128, "float32")).reshape(-1, 128)
-    return {"fp8": fp8, "int8": int8}[wire](blocks, np.abs(blocks).max(axis=1, keepdims=True)).reshape(-1)[: len(x)]
+    return CODES[wire](blocks, np.abs(blocks).max(axis=1, keepdims=True)).reshape(-1)[: len(x)]
 def stored(x, dtype):
     return bf16(x) if dtype == "bfloat16" else x.astype(dtype).astype("float32")
 def expected(parts, op, dtype, up, down, local):
@@ -65,6 +73,9 @@ def sent(call):
     return comm.stats().tx_bytes - before.tx_bytes
 """
 
+WORDS = (("bf16", "bf16"), ("fp8", "fp8"), ("int8", "int8"), ("fp16", "fp16"), ("int4", "int4"), ("fp8", "bf16"),
+         ("same", "int8"), ("int4", "fp16"))  # fmt: skip
+
 # large enough for several pieces of a ring
 SIZES = "(20_000, 100_001, 1_500_000)"
 
@@ -82,7 +93,7 @@ class Wire(unittest.TestCase):
                 c.run(world_size, with_oracle(local + harness.python(code)[-1]), env=env)
 
     def test_words_of_the_file(self):
-        for up, down in (("bf16", "bf16"), ("fp8", "fp8"), ("int8", "int8"), ("fp8", "bf16"), ("same", "int8")):
+        for up, down in WORDS:
             with self.subTest(up=up, down=down):
                 self.check(
                     f"""
@@ -116,7 +127,7 @@ class Wire(unittest.TestCase):
         """A node's sum is not rounded before it is encoded; bf16 does not fit."""
         self.check("""
             for dtype in ("bfloat16", "float16"):
-                for wire in ("fp8", "int8"):
+                for wire in ("fp8", "int8", "int4"):
                     for op in ("sum", "avg"):
                         check(300_000, op, dtype, up=wire, down=wire, local=local, wire=wire)
         """)
@@ -142,17 +153,18 @@ class Wire(unittest.TestCase):
         )
 
     def test_bytes(self):
-        """8 bits take 1.016 bytes for each element, and the headers."""
-        self.check(
-            """
-            x = np.ones(1 << 20, "float32")
-            plain = sent(lambda: comm.all_reduce(x, wire="same"))
-            coded = sent(lambda: comm.all_reduce(x))
-            assert 3.9 < plain / coded < 4, (plain, coded)
-            """,
-            agents=(0, 4),
-            wire="fp8",
-        )
+        """8 bits take 1.016 bytes for each element, 4 bits 0.516, and the headers."""
+        for wire, least, most in (("fp8", 3.9, 4), ("int4", 7.6, 7.8)):
+            self.check(
+                f"""
+                x = np.ones(1 << 20, "float32")
+                plain = sent(lambda: comm.all_reduce(x, wire="same"))
+                coded = sent(lambda: comm.all_reduce(x))
+                assert {least} < plain / coded < {most}, (plain, coded)
+                """,
+                agents=(0, 4),
+                wire=wire,
+            )
 
     def test_local_rank_0_serves_its_node(self):
         config = {"job": {"deterministic": True, "wire": "fp8"}}
@@ -173,10 +185,12 @@ class Wire(unittest.TestCase):
         self.check(
             """
             counts = [1, 0, 127, 128, 129, 1000, 8192] * 8
-            xs = [np.full(c, (rank + 1) * 2.0 ** (20 * (i % 2)), "float32") for i, c in enumerate(counts)]
+            def tensor(r, i, c):
+                return np.full(c, (r + 1) * 2.0 ** (20 * (i % 2)), "float32")
+            xs = [tensor(rank, i, c) for i, c in enumerate(counts)]
             comm.all_reduce_coalesced(xs)
             for i, (x, c) in enumerate(zip(xs, counts)):
-                same(x, np.full(c, 10 * 2.0 ** (20 * (i % 2))))
+                same(x, expected([tensor(r, i, c) for r in range(n)], "sum", "float32", "fp8", "fp8", local))
             few = [np.full(c, rank + 0.3, "float32") for c in counts[:6]]
             comm.all_reduce_coalesced(few)                        # at most 64 KiB
             same(few[5], np.full(1000, sum(np.float32(r + 0.3) for r in range(n)), "float32"))
@@ -203,9 +217,9 @@ class Wire(unittest.TestCase):
             c.run(
                 1,
                 program("""
-                    raises(ValueError, "wire 'fp4' is unknown; known are same, bf16, fp8, int8", comm.all_reduce,
-                           np.zeros(2, "float32"), wire="fp4")
-                    raises(reduction.ReductionError, 'wire: found "fp4", expected same, bf16, fp8 or int8',
+                    raises(ValueError, "wire 'fp4' is unknown; known are same, bf16, fp8, int8, fp16, int4",
+                           comm.all_reduce, np.zeros(2, "float32"), wire="fp4")
+                    raises(reduction.ReductionError, 'wire: found "fp4", expected same, bf16, fp8, int8, fp16 or int4',
                            reduction.Communicator, wire="fp4")
                 """),
             )

@@ -54,13 +54,15 @@ class Blocks(unittest.TestCase):
 
     def test_specials(self):
         for wire in range(len(blocks.WIRES)):
-            for values in ([numpy.inf, -numpy.inf, 1, 0], [numpy.nan, numpy.inf, 1], [3.4028234e38, -3.3e38, 1]):
+            for values in ([numpy.inf, -numpy.inf, 1, 0], [-numpy.inf, 1, numpy.inf], [0, -0.0, 0],
+                           [numpy.nan, numpy.inf, 1], [3.4028234e38, -3.3e38, 1]):  # fmt: skip
                 self.check(wire, numpy.array(values, "f4"))
 
     def test_decodes_any_bytes(self):
         data = numpy.random.default_rng(5).integers(0, 256, 130 * 2000, "u1").tobytes()
-        self.check_decode(blocks.FP8, data, 128 * 2000)
-        self.check_decode(blocks.INT8, data, 128 * 2000)
+        for wire in range(blocks.FP8, len(blocks.WIRES)):
+            block = blocks.wire_bytes(wire, 4, 128)
+            self.check_decode(wire, data[: len(data) // block * block], len(data) // block * 128)
 
 
 if __name__ == "__main__":

@@ -86,7 +86,8 @@ class Reference(unittest.TestCase):
 
     def encodings(self, up, down, rounding="nearest"):
         """Returns the settings of the reference client, the configuration, and what both kinds of ranks use."""
-        settings = {"deterministic": True, "decoded_bytes": 0 if {up, down} <= {"same", "bf16"} else 4 * KIB16}
+        decoded = 8 if {up, down} == {"int4"} else 0 if {up, down} <= {"same", "bf16", "fp16"} else 4
+        settings = {"deterministic": True, "decoded_bytes": decoded * KIB16}
         config = {"job": {"deterministic": True, "wire": {"up": up, "down": down, "rounding": rounding}}}
         return settings, config, {"up": up, "down": down, "random": rounding != "nearest"}
 
@@ -96,7 +97,8 @@ class Reference(unittest.TestCase):
 
     def test_encodings(self):
         for words in (("bf16", "bf16"), ("fp8", "fp8"), ("int8", "bf16", "stochastic"), ("bf16", "same", "stochastic"),
-                      ("same", "int8")):  # fmt: skip
+                      ("same", "int8"), ("fp16", "fp16", "stochastic"), ("int4", "int4", "stochastic"),
+                      ("int4", "fp16")):  # fmt: skip
             settings, config, wire = self.encodings(*words)
             config["sharding"] = {"chunk_bytes": "16KiB"}
             with self.subTest(words), harness.Cluster(reducers=2, lanes=2, config=config) as c:

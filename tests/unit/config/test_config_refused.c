@@ -64,14 +64,19 @@ static const struct {
      "digits, '.', '_' or '-'"},
     {"job: {checksum: yes}\n", "f:1:17: job.checksum: found \"yes\", expected true or false"},
     {"job: {detect_nonfinite: true}\n", "f:1:25: job.detect_nonfinite: found \"true\", expected off, log or fail"},
-    {"job: {wire: fp4}\n", "f:1:13: job.wire: found \"fp4\", expected same, bf16, fp8 or int8, or a mapping as "
-			   "{up: fp8, down: bf16}"},
-    {"job: {wire: }\n", "f:1:13: job.wire: found nothing, expected same, bf16, fp8 or int8, or a mapping as "
-			"{up: fp8, down: bf16}"},
-    {"job: {wire: [fp8]}\n", "f:1:13: job.wire: found a list, expected same, bf16, fp8 or int8, or a mapping as "
-			     "{up: fp8, down: bf16}"},
-    {"job:\n  wire:\n    up: fp16\n", "f:3:9: job.wire.up: found \"fp16\", expected same, bf16, fp8 or int8"},
-    {"job: {wire: {down: {}}}\n", "f:1:20: job.wire.down: found a mapping, expected same, bf16, fp8 or int8"},
+    {"job: {wire: fp4}\n",
+     "f:1:13: job.wire: found \"fp4\", expected same, bf16, fp8, int8, fp16 or int4, or a mapping as "
+     "{up: fp8, down: bf16}"},
+    {"job: {wire: }\n",
+     "f:1:13: job.wire: found nothing, expected same, bf16, fp8, int8, fp16 or int4, or a mapping as "
+     "{up: fp8, down: bf16}"},
+    {"job: {wire: [fp8]}\n",
+     "f:1:13: job.wire: found a list, expected same, bf16, fp8, int8, fp16 or int4, or a mapping as "
+     "{up: fp8, down: bf16}"},
+    {"job:\n  wire:\n    up: fp32\n",
+     "f:3:9: job.wire.up: found \"fp32\", expected same, bf16, fp8, int8, fp16 or int4"},
+    {"job: {wire: {down: {}}}\n",
+     "f:1:20: job.wire.down: found a mapping, expected same, bf16, fp8, int8, fp16 or int4"},
     {"job: {wire: {rounding: up}}\n", "f:1:24: job.wire.rounding: found \"up\", expected nearest or stochastic"},
     {"job: {wire: {down: fp8, down: fp8}}\n",
      "f:1:25: job.wire.down: found a second time, expected once (first in line 1)"},

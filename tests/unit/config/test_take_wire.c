@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define WORDS "expected same, bf16, fp8 or int8, or as up=fp8,down=bf16,rounding=stochastic"
+#define WORDS "expected same, bf16, fp8, int8, fp16 or int4, or as up=fp8,down=bf16,rounding=stochastic"
 
 /* A text, and what it means; the same as YAML, as it is printed. A reducer's decoded
  * chunk takes `decoded` times the bytes of a chunk. */
@@ -21,6 +21,9 @@ static const struct {
     {"bf16", "bf16", RS_WIRE_BF16, RS_WIRE_BF16, false, 2},
     {"fp8", "fp8", RS_WIRE_FP8, RS_WIRE_FP8, false, 4},
     {"int8", "int8", RS_WIRE_INT8, RS_WIRE_INT8, false, 4},
+    {"fp16", "fp16", RS_WIRE_FP16, RS_WIRE_FP16, false, 2},
+    {"int4", "int4", RS_WIRE_INT4, RS_WIRE_INT4, false, 8},
+    {"up=int4,down=int8", "{up: int4, down: int8, rounding: nearest}", RS_WIRE_INT4, RS_WIRE_INT8, false, 4},
     {"up=fp8,down=bf16", "{up: fp8, down: bf16, rounding: nearest}", RS_WIRE_FP8, RS_WIRE_BF16, false, 4},
     {"down=int8", "{up: same, down: int8, rounding: nearest}", RS_WIRE_SAME, RS_WIRE_INT8, false, 4},
     {"rounding=stochastic,down=fp8,up=fp8", "{up: fp8, down: fp8, rounding: stochastic}", RS_WIRE_FP8, RS_WIRE_FP8,

@@ -166,27 +166,34 @@ START_TEST(decodes_all_lengths)
 }
 END_TEST
 
-static void check_every_code(const struct rs_kernels *k, struct buffers *b, unsigned wire)
+/* Decodes 256 codes from `first` on, at these distances, with a scale. */
+static void check_codes(const struct rs_kernels *k, struct buffers *b, unsigned wire, unsigned scale, unsigned first,
+			unsigned distance)
 {
-	double values[256];
+	size_t block = rs_wire_bytes(wire, 0, BLOCK);
 
+	for (unsigned i = 0; i < 2; i++)
+		memcpy(b->src + i * block, &(uint16_t){(uint16_t)scale}, RS_WIRE_SCALE);
 	for (unsigned i = 0; i < 256; i++) {
-		values[i] = wref_value(wire, i);
-		b->src[i + RS_WIRE_SCALE + i / BLOCK * RS_WIRE_SCALE] = (unsigned char)i;
-	}
-	for (unsigned scale = 0; scale < 65536; scale++) {
-		memcpy(b->src, &(uint16_t){(uint16_t)scale}, RS_WIRE_SCALE);
-		memcpy(b->src + RS_WIRE_SCALE + BLOCK, b->src, RS_WIRE_SCALE);
-		for (size_t i = 0; i < 256; i++) {
-			double v = values[i] * (double)kref_bits_float(scale << 16);
-			float f = isnan(v) ? kref_bits_float(0x7fc00000) : (float)v;
+		unsigned code = first + i * distance;
+		unsigned char *codes = b->src + i / BLOCK * block + RS_WIRE_SCALE;
+		double v = wref_value(wire, wire == RS_WIRE_FP16 ? code & 0xffff : code & 0xff);
+		float f;
 
-			memcpy(b->want + i * sizeof f, &f, sizeof f);
-		}
-		k->decode[wire](b->dst, b->src, 256);
-		if (memcmp(b->dst, b->want, 256 * sizeof(float)) != 0)
-			ck_abort_msg("%s decode %s with scale %#x", k->name, rs_wire_name(wire), scale);
+		v *= (double)kref_bits_float(scale << 16);
+		f = isnan(v) ? kref_bits_float(0x7fc00000) : (float)v;
+		memcpy(b->want + i * sizeof f, &f, sizeof f);
+		if (wire == RS_WIRE_FP16)
+			memcpy(codes + i % BLOCK * 2, &(uint16_t){(uint16_t)code}, 2);
+		else if (wire == RS_WIRE_INT4)
+			codes[i % BLOCK / 2] = (unsigned char)(i % 2 ? codes[i % BLOCK / 2] | code << 4 : code & 15);
+		else
+			codes[i % BLOCK] = (unsigned char)code;
 	}
+	k->decode[wire](b->dst, b->src, 256);
+	if (memcmp(b->dst, b->want, 256 * sizeof(float)) != 0)
+		ck_abort_msg("%s decode %s with scale %#x, codes from %#x on", k->name, rs_wire_name(wire), scale,
+			     first);
 }
 
 /* also scales that no encoder makes: negative and subnormal ones, NaNs */
@@ -197,8 +204,13 @@ START_TEST(decodes_every_code_with_every_scale)
 
 	ck_assert_ptr_nonnull(b);
 	for (unsigned t = 0; (k = rs_kernels_usable(t)); t++) {
-		check_every_code(k, b, RS_WIRE_FP8);
-		check_every_code(k, b, RS_WIRE_INT8);
+		for (unsigned wire = RS_WIRE_FP8; wire < RS_WIRE_NR; wire++)
+			for (unsigned scale = 0; scale < 65536; scale++)
+				check_codes(k, b, wire, scale, wire == RS_WIRE_FP16 ? scale % 255 : 0,
+					    wire == RS_WIRE_FP16 ? 257 : 1);
+		for (unsigned first = 0; first < 65536; first += 256)
+			for (unsigned scale = 0; scale < 65536; scale += 0x7f)
+				check_codes(k, b, RS_WIRE_FP16, scale, first, 1);
 	}
 	free(b);
 }
@@ -224,16 +236,15 @@ START_TEST(rounds_to_nearest_even)
 
 	ck_assert_ptr_nonnull(b);
 	for (unsigned e = 0; e < sizeof exponents / sizeof exponents[0]; e++)
-		for (unsigned wire = RS_WIRE_FP8; wire <= RS_WIRE_INT8; wire++)
-			for (unsigned code = 0; code < 126; code++) {
+		for (unsigned wire = RS_WIRE_FP8; wire < RS_WIRE_NR; wire++)
+			/* fp16: no element of a block has its largest code by itself */
+			for (unsigned code = 0, most = wref_largest(wire) - (wire == RS_WIRE_FP16); code < most;
+			     code += wire == RS_WIRE_FP16 ? 241 : 1) {
 				double scale = ldexp(1, exponents[e]), low = wref_value(wire, code);
 				double middle = (low + wref_value(wire, code + 1)) / 2;
 				size_t n = 0;
 
-				/* of fp8 the largest number that the largest scale can
-				 * have is 256 times it */
-				b->values[n++] =
-				    exponents[e] < 120 ? (float)(scale * wref_value(wire, 126)) : 0x1.fffffep127f;
+				b->values[n++] = (float)fmin(scale * wref_value(wire, most), 0x1.fffffep127);
 				for (int sign = -1; sign <= 1; sign += 2)
 					for (int i = 0; i < 2 && (i ? middle : low) * scale <= b->values[0]; i++) {
 						float x = (float)(sign * scale * (i ? middle : low));
@@ -249,18 +260,18 @@ START_TEST(rounds_to_nearest_even)
 }
 END_TEST
 
-/* amax at the borders of scales: 448 times each power of two, and numbers whose 127th
- * part is a bfloat16 */
+/* amax at the borders of scales: 2^15 times each power of two for fp16, for others
+ * numbers whose quotient is a bfloat16 */
 START_TEST(chooses_scales)
 {
 	struct buffers *b = calloc(1, sizeof *b);
 	struct wref_rounding rounding = {.random = true};
 
 	ck_assert_ptr_nonnull(b);
-	for (unsigned wire = RS_WIRE_FP8; wire <= RS_WIRE_INT8; wire++)
-		for (int e = -160; e < 121; e++)
+	for (unsigned wire = RS_WIRE_FP8; wire < RS_WIRE_NR; wire++)
+		for (int e = -160; e < 126; e++)
 			for (int i = 0; i < 3; i++) {
-				double amax = ldexp(wire == RS_WIRE_FP8 ? 448 : 127 + 127 / 64.0 * i, e);
+				double amax = ldexp(wref_value(wire, wref_largest(wire)) * (1 + i / 64.0), e);
 
 				if (amax > 0x1.fffffep127)
 					continue;
@@ -269,7 +280,8 @@ START_TEST(chooses_scales)
 				b->values[0] = nextafterf((float)amax, 0);
 				check_all(b, wire, 1, rounding);
 				b->values[0] = nextafterf((float)amax, INFINITY);
-				check_all(b, wire, 1, rounding);
+				if (isfinite(b->values[0]))
+					check_all(b, wire, 1, rounding);
 			}
 	free(b);
 }
@@ -281,23 +293,29 @@ START_TEST(keeps_specials)
 	static const uint32_t elements[] = {0x7f800000, 0xff800000, 0x3f800000, 0x80000000, 0};
 	static const uint32_t want[] = {0x7f800000, 0xff800000, 0x7fc00000, 0x7fc00000, 0x7fc00000};
 	enum { N = sizeof want / sizeof want[0] };
-	unsigned char block[RS_WIRE_SCALE + N];
+	unsigned char block[RS_WIRE_SCALE + 2 * N] = {0};
 	uint32_t got[N];
 	float zeros[2] = {0.0f, -0.0f}, nan[2] = {1, NAN}, small[2] = {0x1p-149f, -0x1p-149f}, back[2];
 	const struct rs_kernels *k;
 
 	for (unsigned t = 0; (k = rs_kernels_usable(t)); t++)
-		for (unsigned wire = RS_WIRE_FP8; wire <= RS_WIRE_INT8; wire++) {
+		for (unsigned wire = RS_WIRE_FP8; wire < RS_WIRE_NR; wire++) {
 			k->encode[wire](block, elements, N);
 			k->decode[wire](got, block, N);
 			ck_assert(memcmp(got, want, sizeof want) == 0);
 			k->encode[wire](block, nan, 2);
 			ck_assert(memcmp(block, "\xc0\x7f\0\0", 4) == 0);
 			k->encode[wire](block, zeros, 2);
-			ck_assert(memcmp(block, wire == RS_WIRE_FP8 ? "\x80\0\0\x80" : "\x80\0\0\0", 4) == 0);
+			k->decode[wire](back, block, 2);
+			ck_assert(memcmp(block, "\x80", 2) == 0 && back[0] == 0 && back[1] == 0);
+			ck_assert(!signbit(back[0]) &&
+				  (signbit(back[1]) != 0) == (wire == RS_WIRE_FP8 || wire == RS_WIRE_FP16));
 			k->encode[wire](block, small, 2);
 			k->decode[wire](back, block, 2);
-			ck_assert(back[0] == 0 && back[1] == 0);
+			if (wire == RS_WIRE_FP16)
+				ck_assert_mem_eq(back, small, sizeof back);
+			else
+				ck_assert(back[0] == 0 && back[1] == 0);
 		}
 }
 END_TEST
@@ -339,7 +357,7 @@ START_TEST(every_random_bit_counts)
 	ck_assert_ptr_nonnull(b);
 	for (unsigned wire = RS_WIRE_BF16; wire < RS_WIRE_NR; wire++)
 		for (uint32_t miss = 0; miss < 2; miss++) {
-			b->values[0] = wire == RS_WIRE_FP8 ? 448 : 127;
+			b->values[0] = wire == RS_WIRE_FP16 ? 0x1p14f : (float)wref_value(wire, wref_largest(wire));
 			for (uint32_t i = 1; i < BLOCK; i++) {
 				uint32_t r = wref_hash(rounding.key, i), code = i % 100 + 8;
 
@@ -348,6 +366,9 @@ START_TEST(every_random_bit_counts)
 				else if (wire == RS_WIRE_FP8)
 					b->values[i] = kref_bits_float(0x3c000000 + (code << 20) + 0x100000 -
 								       (r & 0xfffff) - miss);
+				else if (wire == RS_WIRE_FP16)
+					b->values[i] =
+					    kref_bits_float(0x38000000 + (code << 18) + 0x2000 - (r & 0x1fff) - miss);
 				else
 					b->values[i] = (float)(0x1000000 - (r & 0xffffff) - miss) * 0x1p-24f;
 			}
@@ -357,8 +378,8 @@ START_TEST(every_random_bit_counts)
 }
 END_TEST
 
-/* Products of int8 may exceed 127 in the last place: random bits must not make 128 of
- * that, nor -128. */
+/* Products may exceed the largest code in the last place: random bits must not make the
+ * next one of that. */
 START_TEST(random_rounding_stays_in_range)
 {
 	struct buffers *b = calloc(1, sizeof *b);
@@ -369,20 +390,36 @@ START_TEST(random_rounding_stays_in_range)
 		high.key++;
 	while ((wref_hash(low.key, 0) & 0xffffff) > 0x40)
 		low.key++;
-	for (unsigned i = 0; i < 128; i++) {
-		b->values[0] = 127 * (1 + (float)i / 128);
-		check_all(b, RS_WIRE_INT8, 1, high);
-		b->values[0] = -b->values[0];
-		check_all(b, RS_WIRE_INT8, 1, low);
-	}
-	b->values[0] = 448;
-	check_all(b, RS_WIRE_FP8, 1, high);
+	for (unsigned wire = RS_WIRE_FP8; wire < RS_WIRE_NR; wire++)
+		for (unsigned i = 0; i < 256; i++) {
+			b->values[0] = (float)wref_value(wire, wref_largest(wire)) * (1 + (float)i / 256);
+			check_all(b, wire, 1, high);
+			b->values[0] = -b->values[0];
+			check_all(b, wire, 1, wire == RS_WIRE_INT8 || wire == RS_WIRE_INT4 ? low : high);
+		}
+	b->values[0] = 0x1.fffffep14f;
+	check_all(b, RS_WIRE_FP16, 1, high);
 	free(b);
 }
 END_TEST
 
+/* The most that random rounding can change an element of a block whose amax is 1. */
+static double step_of(unsigned wire, double size)
+{
+	switch (wire) {
+	case RS_WIRE_BF16:
+		return size / 128;
+	case RS_WIRE_FP16:
+		return fmax(size / 1024, 0x1p-38);
+	case RS_WIRE_FP8:
+		return fmax(size / 8, 0x1p-17);
+	default:
+		return 1.01 / wref_value(wire, wref_largest(wire));
+	}
+}
+
 /* The mean of many random roundings is the element. The standard deviation of one is at
- * most half a step, and a step at most 2^-3 of the element (of amax for int8: 2^-6). */
+ * most half a step. */
 START_TEST(random_rounding_is_unbiased)
 {
 	enum { KEYS = 20000, N = 64 };
@@ -405,26 +442,20 @@ START_TEST(random_rounding_is_unbiased)
 			k->decode[wire](back, block, N);
 			for (size_t i = 0; i < N; i++) {
 				sums[i] += (double)back[i] - (double)values[i];
-				all += ((double)back[i] - (double)values[i]) /
-				       (wire == RS_WIRE_INT8 ? 1 / 127.0 : fabs((double)values[i]));
+				all += ((double)back[i] - (double)values[i]) / step_of(wire, fabs((double)values[i]));
 			}
 			together += all * all;
 		}
 		for (size_t i = 0; i < N; i++) {
-			double size = fabs((double)values[i]), step = size / 8;
+			double step = step_of(wire, fabs((double)values[i]));
 
-			step = wire == RS_WIRE_BF16   ? size / 128
-			       : wire == RS_WIRE_INT8 ? 1 / 64.0
-						      : fmax(step, 0x1p-17);
 			if (fabs(sums[i]) / KEYS > 5 * step / 2 / sqrt(KEYS))
 				ck_abort_msg("%s of %g: mean error %g", rs_wire_name(wire), (double)values[i],
 					     sums[i] / KEYS);
 		}
 		/* errors of elements are independent: their sum grows with the root of
 		 * their number */
-		together = sqrt(together / KEYS) / (wire == RS_WIRE_BF16  ? 1 / 128.0
-						    : wire == RS_WIRE_FP8 ? 1 / 8.0
-									  : 1);
+		together = sqrt(together / KEYS);
 		ck_assert_msg(together < sqrt(N), "%s: errors of elements add up to %g steps", rs_wire_name(wire),
 			      together);
 	}

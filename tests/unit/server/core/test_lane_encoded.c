@@ -13,7 +13,7 @@
 
 enum { WORLD = 3, CHUNK = 512, MOST = 4 * CHUNK, WIDE_RANK = 1 };
 
-static const size_t pieces[] = {1, 2, 61, 129, 130, 131, 193, 194, SIZE_MAX};
+static const size_t pieces[] = {1, 2, 61, 65, 66, 67, 129, 130, 131, 193, 194, SIZE_MAX};
 enum { PIECES_N = sizeof pieces / sizeof pieces[0] };
 
 static const struct row {
@@ -24,13 +24,15 @@ static const struct row {
     {RS_FLOAT32, RS_SUM, RS_WIRE_INT8, RS_WIRE_SAME}, {RS_FLOAT32, RS_SUM, RS_WIRE_SAME, RS_WIRE_FP8},
     {RS_FLOAT16, RS_SUM, RS_WIRE_FP8, RS_WIRE_INT8},  {RS_FLOAT16, RS_AVG, RS_WIRE_INT8, RS_WIRE_SAME},
     {RS_FLOAT16, RS_AVG, RS_WIRE_SAME, RS_WIRE_FP8},  {RS_BFLOAT16, RS_SUM, RS_WIRE_SAME, RS_WIRE_INT8},
-    {RS_BFLOAT16, RS_SUM, RS_WIRE_FP8, RS_WIRE_SAME},
+    {RS_BFLOAT16, RS_SUM, RS_WIRE_FP8, RS_WIRE_SAME}, {RS_FLOAT32, RS_SUM, RS_WIRE_FP16, RS_WIRE_FP16},
+    {RS_FLOAT16, RS_AVG, RS_WIRE_FP16, RS_WIRE_SAME}, {RS_FLOAT16, RS_AVG, RS_WIRE_FP16, RS_WIRE_INT8},
+    {RS_FLOAT32, RS_AVG, RS_WIRE_INT4, RS_WIRE_INT4}, {RS_BFLOAT16, RS_SUM, RS_WIRE_INT4, RS_WIRE_FP8},
 };
 
 static void open_encoded(struct fw_world *fw, struct fw_options opt)
 {
 	opt.chunk_bytes = CHUNK;
-	opt.decoded_bytes = 4 * CHUNK;
+	opt.decoded_bytes = 8 * CHUNK;
 	opt.window = 8;
 	opt.features = FEATURE_ENCODINGS;
 	fw_running(fw, &opt);
@@ -49,7 +51,7 @@ static struct frame encoded_data(const struct row *row, uint32_t tail)
 	    .generation = FAKE_GENERATION,
 	};
 
-	f.chunk_elems = operation_chunk_elems(&f.of, CHUNK, 4 * CHUNK);
+	f.chunk_elems = operation_chunk_elems(&f.of, CHUNK, 8 * CHUNK);
 	f.of.count = f.chunk_elems + tail;
 	return f;
 }
@@ -222,7 +224,11 @@ static const struct {
     {{RS_FLOAT32, RS_SUM, 2, 0}, 0, false, 0, "encodings 2 and 0 came in a job that has agreed on none"},
     {{RS_FLOAT32, RS_SUM, 0, 1}, 0, false, 0, "encodings 0 and 1 came in a job that has agreed on none"},
     {{RS_FLOAT32, RS_SUM, 15, 0}, 0, true, 0, "the encodings 15 (wire?) and 0 (same) do not go with sum of float32"},
-    {{RS_FLOAT32, RS_SUM, 4, 7}, 0, true, 0, "the encodings 4 (wire?) and 7 (wire?) do not go with sum of float32"},
+    {{RS_FLOAT32, RS_SUM, 6, 7}, 0, true, 0, "the encodings 6 (wire?) and 7 (wire?) do not go with sum of float32"},
+    {{RS_FLOAT16, RS_SUM, 4, 0}, 0, true, 0, "the encodings 4 (fp16) and 0 (same) do not go with sum of float16"},
+    {{RS_FLOAT16, RS_AVG, 4, 4}, 0, true, 0, "the encodings 4 (fp16) and 4 (fp16) do not go with avg of float16"},
+    {{RS_BFLOAT16, RS_AVG, 4, 0}, 0, true, 0, "the encodings 4 (fp16) and 0 (same) do not go with avg of bfloat16"},
+    {{RS_INT8, RS_SUM, 5, 5}, 0, true, 0, "the encodings 5 (int4) and 5 (int4) do not go with sum of int8"},
     {{RS_INT32, RS_SUM, 2, 2}, 0, true, 0, "the encodings 2 (fp8) and 2 (fp8) do not go with sum of int32"},
     {{RS_FLOAT16, RS_SUM, 1, 0}, 0, true, 0, "the encodings 1 (bf16) and 0 (same) do not go with sum of float16"},
     {{RS_FLOAT32, RS_MAX, 0, 3}, 0, true, 0, "the encodings 0 (same) and 3 (int8) do not go with max of float32"},
@@ -239,7 +245,7 @@ START_TEST(headers_that_do_not_fit_are_refused)
 {
 	const struct fw_options opt = {.world = 2,
 				       .chunk_bytes = CHUNK,
-				       .decoded_bytes = 4 * CHUNK,
+				       .decoded_bytes = 8 * CHUNK,
 				       .features = refused[_i].feature ? FEATURE_ENCODINGS : 0};
 	struct frame f = encoded_data(&refused[_i].row, 0);
 	struct fw_world fw;

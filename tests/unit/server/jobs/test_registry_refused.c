@@ -61,8 +61,8 @@ static const struct {
     {CHUNK_BYTES, 960, RS_EINVAL, "chunks of 960 bytes"},
     {CHUNK_BYTES, 1025, RS_EINVAL, "chunks of 1025 bytes"},
     {CHUNK_BYTES, (4 << 20) + 64, RS_EINVAL, "chunks of 4194368 bytes"},
-    {DECODED, 63, RS_EINVAL, "decoded chunks of 63 bytes are not a multiple of 64 up to 4096, four chunks"},
-    {DECODED, 4160, RS_EINVAL, "decoded chunks of 4160 bytes"},
+    {DECODED, 63, RS_EINVAL, "decoded chunks of 63 bytes are not a multiple of 64 up to 8192, eight chunks"},
+    {DECODED, 8256, RS_EINVAL, "decoded chunks of 8256 bytes"},
     {DECODED, UINT32_MAX - 63, RS_EINVAL, "decoded chunks of 4294967232 bytes"},
     {WINDOW_N, 0, RS_EINVAL, "a window of 0 chunks is out of range 1 to 1024"},
     {WINDOW_N, 1025, RS_EINVAL, "a window of 1025 chunks"},
@@ -101,8 +101,8 @@ static const struct {
     {WINDOW_N, 3, RS_EMISMATCH, "window 3 and 2"},
     {PRIORITIES_N, 2, RS_EMISMATCH, "priorities 2 and 3"},
     {DECODED, 4096, RS_EMISMATCH,
-     "ranks 1 and 0 of job train are configured differently: one of them sends 8 bits for each element (job.wire), "
-     "the other does not"},
+     "ranks 1 and 0 of job train are configured differently: one of them sends 8 bits for each element, or 4 "
+     "(job.wire), the other does not"},
     {DETERMINISTIC, 1, RS_EMISMATCH, "job.deterministic true and false"},
     {CHECKSUM, 1, RS_EMISMATCH, "job.checksum true and false"},
     {DIGEST, 98, RS_EMISMATCH, "their reducers or shard maps are not the same"},
@@ -305,7 +305,8 @@ START_TEST(jobs_with_encodings_count_decoded_chunks)
 	static const struct {
 		uint32_t decoded;
 		unsigned stashes, chunks; /* of a slot */
-	} rows[] = {{0, 0, 2}, {64, 0, 2}, {2 * FR_CHUNK, 0, 2}, {4 * FR_CHUNK, 0, 4}, {4 * FR_CHUNK, 4, 4 + 4 * 2}};
+	} rows[] = {{0, 0, 2}, {64, 0, 2}, {2 * FR_CHUNK, 0, 2}, {4 * FR_CHUNK, 0, 4}, {4 * FR_CHUNK, 4, 4 + 4 * 2},
+		    {8 * FR_CHUNK, 0, 8}};
 	struct control_hello h = fr_hello(0, 0);
 	struct fr_world w;
 
@@ -357,7 +358,7 @@ int main(void)
 	tcase_add_test(tc, a_gathering_yields_to_a_job_that_returns);
 	tcase_add_loop_test(tc, a_name_with_other_characters_is_refused, 0, 4);
 	tcase_add_test(tc, limits_are_named);
-	tcase_add_loop_test(tc, jobs_with_encodings_count_decoded_chunks, 0, 5);
+	tcase_add_loop_test(tc, jobs_with_encodings_count_decoded_chunks, 0, 6);
 	tcase_add_test(tc, deterministic_jobs_count_every_ranks_stash);
 	suite_add_tcase(suite, tc);
 	runner = srunner_create(suite);
