@@ -258,8 +258,7 @@ static int probe(struct run *r, enum rs_dtype dtype)
 	int rc = -1;
 
 	r->encoded = false;
-	if (!r->o->check || !(r->o->ops & (1u << RS_SUM | 1u << RS_AVG)) ||
-	    (dtype != RS_FLOAT32 && dtype != RS_FLOAT16 && dtype != RS_BFLOAT16))
+	if (!r->o->check || (dtype != RS_FLOAT32 && dtype != RS_FLOAT16 && dtype != RS_BFLOAT16))
 		return 0;
 	sum = calloc(2 * COUNT, elem);
 	if (!sum) {

@@ -193,18 +193,19 @@ START_TEST(near_elements_are_not_wrong)
 	static const enum rs_dtype dtypes[] = {RS_FLOAT32, RS_FLOAT16, RS_BFLOAT16};
 	static const float errors[] = {0.1f, 0.3f, 1, NAN, INFINITY};
 	static struct bench_pattern p;
-	static uint8_t x[BENCH_PERIOD * 4], acc[BENCH_PERIOD * 4];
+	static uint8_t x[BENCH_PERIOD * 4];
+	static float values[BENCH_PERIOD];
 	const struct rs_kernels *k = rs_kernels_usable(0);
 	enum rs_dtype dtype = dtypes[_i];
 
 	bench_pattern_init_near(&p, dtype, RS_SUM, 0, 3);
 	ck_assert_uint_gt(bench_pattern_wrong(&p, p.mine, BENCH_PERIOD), BENCH_PERIOD / 4);
 	for (size_t e = 0; e < 10; e++) {
-		float *values = (float *)acc, add = errors[e / 2];
-		k->load[dtype](acc, p.expected, BENCH_PERIOD);
+		float add = errors[e / 2];
+		k->load[dtype](values, p.expected, BENCH_PERIOD);
 		for (size_t i = 0; i < BENCH_PERIOD; i += 10)
 			values[i] += e % 2 ? -add : add;
-		k->store[dtype](x, acc, BENCH_PERIOD);
+		k->store[dtype](x, values, BENCH_PERIOD);
 		ck_assert_uint_eq(bench_pattern_wrong(&p, x, BENCH_PERIOD), e < 2 ? 0 : BENCH_PERIOD / 10 + 1);
 	}
 }
