@@ -19,7 +19,7 @@ if not MISSING:
     import torch
 
     from reduction import errors
-    from reduction.torch import Outer
+    from reduction.torch import Members, Outer
 
 
 class Hub:
@@ -247,6 +247,52 @@ class Arithmetic(unittest.TestCase):
                 Outer(fragments, Hub(1).ranks()[0], **options)
         with self.assertRaisesRegex(ValueError, "None on the site's other ranks"):
             Outer(net, None, sync_every=4)
+
+
+@unittest.skipIf(MISSING, "no torch, or too slow with it")
+class Agreement(unittest.TestCase):
+    """Lists of members, without communicators."""
+
+    def members(self, store, name, sites):
+        found = Members(store, name, sites, patience=5)
+        self.addCleanup(found.close)
+        return found
+
+    def test_lists(self):
+        store = torch.distributed.HashStore()
+        a, b, c = (self.members(store, name, 3) for name in "abc")
+        self.assertEqual(in_threads([c._agree, a._agree, b._agree]), [["a", "b", "c"]] * 3)
+        self.assertEqual([m._generation for m in (a, b, c)], [1, 1, 1])
+        self.assertFalse(a.wanted)
+        late = self.members(store, "d", 3)
+
+        def when_wanted(member):
+            while not member.wanted:
+                member._closed.wait(0.02)
+            return member._agree()
+
+        # b's beat ends: it is not waited for, and d takes part with the members
+        b.close()
+        b._thread.join()
+        found = in_threads([late._agree, lambda: when_wanted(a), lambda: when_wanted(c)])
+        self.assertEqual(found, [["a", "c", "d"]] * 3)
+        self.assertFalse(a.wanted)
+        self.assertEqual(late._generation, 2)
+
+    def test_closed(self):
+        alone = self.members(torch.distributed.HashStore(), "a", 2)
+        with self.assertRaisesRegex(errors.ClosedError, "site a is closed"):
+            in_threads([alone._agree, alone.close])
+
+    def test_wrong_arguments(self):
+        store = torch.distributed.HashStore()
+        for words, options in (
+            ("sites is 0", {"sites": 0}),
+            ("patience is 1", {"sites": 1, "patience": 1}),
+            ("rank follows from the sites", {"sites": 1, "rank": 0}),
+        ):
+            with self.subTest(words), self.assertRaisesRegex(ValueError, words):
+                Members(store, "a", **options)
 
 
 @unittest.skipIf(MISSING, "no torch, or too slow with it")
