@@ -108,3 +108,8 @@ bench-wire: $(wire_codec) ## errors of encoded sums, 1 minute; ARGS=--help lists
 bench-wire-train: $(wire_codec) ## small trainings with each encoding, 30 minutes of one core, needs torch; ARGS=--help lists options
 	$(PYTHON) bench/wire/train.py --build $(B) $(ARGS)
 .PHONY: bench-wire bench-wire-train
+
+# bench/sites: outer steps between sites; the example that it runs is installed
+bench-sites: $(bin) $(delay_line) ## outer steps between four sites of shaped links beside DDP, needs root and torch 2; ARGS=--help
+	$(PYTHON) bench/sites/bench.py --build $(B) --plots $(BUILD)/bench $(ARGS)
+.PHONY: bench-sites

@@ -19,6 +19,7 @@ from .comm import Communicator
 
 _BEAT_S = 1.0
 _POLL_S = 0.1
+_ATTEMPTS = 10  # failures to open a communicator, one after the other, until join() gives up
 _SETTLE_S = 1.0  # after the last arrival: sites that come at the same time share a list
 
 
@@ -95,9 +96,11 @@ class Members:
         """Returns a communicator of the sites that are alive. Waits for them.
 
         Raises:
-            ReductionError: the store cannot be used, or the configuration is wrong.
+            ReductionError: the store cannot be used, the configuration is wrong, or the sites have met several times
+                and could not open a communicator.
             ClosedError: close() was called meanwhile.
         """
+        failures = 0
         while True:
             try:
                 names = self._agree()
@@ -116,6 +119,9 @@ class Members:
             except (errors.ConfigError, errors.MismatchError):
                 raise
             except errors.ReductionError as exc:
+                failures += 1
+                if failures == _ATTEMPTS:
+                    raise
                 print(f"reduction: sites meet again: generation {self._generation}: {exc}", file=sys.stderr, flush=True)
                 continue
             return comm
