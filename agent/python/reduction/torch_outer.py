@@ -93,8 +93,9 @@ def _split(fragments: Union[torch.nn.Module, Sequence[_Spec]]) -> List[List[torc
         else:
             found.append(list(spec))
         for p in found[-1]:
-            if owner.setdefault(id(p), index) != index:
-                raise ValueError(f"a parameter is in the fragments {owner[id(p)]} and {index}; one of them was expected")
+            first = owner.setdefault(id(p), index)
+            if first != index:
+                raise ValueError(f"a parameter is in the fragments {first} and {index}; one of them was expected")
     if not found:
         raise ValueError("there are no fragments; a module or a list of modules was expected")
     return found
