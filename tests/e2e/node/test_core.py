@@ -33,7 +33,8 @@ def mappings(pid):
 
 class Core(unittest.TestCase):
     def test_gradients_are_not_in_a_core(self):
-        config = {"agent": {"single_node": "reducers"}, "sharding": {"chunk_bytes": "1MiB"}}
+        sharding = {"chunk_bytes": "1MiB", "window": 4, "priorities": 1}  # 16 MiB, soon touched on a busy machine too
+        config = {"agent": {"single_node": "reducers"}, "sharding": sharding}
         with harness.Cluster(agents=1, config=config) as c:
             ranks = c.start_workers(2, WORKER)
             for p in ranks:
