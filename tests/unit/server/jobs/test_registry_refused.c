@@ -305,8 +305,9 @@ START_TEST(jobs_with_encodings_count_decoded_chunks)
 	static const struct {
 		uint32_t decoded;
 		unsigned stashes, chunks; /* of a slot */
-	} rows[] = {{0, 0, 2}, {64, 0, 2}, {2 * FR_CHUNK, 0, 2}, {4 * FR_CHUNK, 0, 4}, {4 * FR_CHUNK, 4, 4 + 4 * 2},
-		    {8 * FR_CHUNK, 0, 8}};
+	} rows[] = {
+	    {0, 0, 2},           {64, 0, 2}, {2 * FR_CHUNK, 0, 2}, {4 * FR_CHUNK, 0, 4}, {4 * FR_CHUNK, 4, 4 + 4 * 2},
+	    {8 * FR_CHUNK, 0, 8}};
 	struct control_hello h = fr_hello(0, 0);
 	struct fr_world w;
 
