@@ -102,8 +102,9 @@ const struct schema_key schema_keys[] = {
 
 {"job", "partials", SCHEMA_ENUM, AT(job, exact_partials), .words = partials_words, .def = "rounded",
  .help = "How a node with several ranks sends its sum of float16 or bfloat16 tensors: `rounded` to the tensor's type, "
- "or `exact` in float32, twice the bytes. Products, and averages of float16, are always sent in float32. Ranks may "
- "use different values"},
+ "or `exact` in float32, twice the bytes. Averages of float16 are rounded as `fp16` of `wire`, with a scale, so that "
+ "no sum overflows. Always sent in float32: products, and averages of float16 of at most 64 KiB or of groups. All "
+ "nodes must use the same value"},
 
 {"job", "wire", SCHEMA_WIRE, .def = "same",
  .help = "Encoding of sums and averages of floating-point tensors of more than 64 KiB on the network: `same` as the "

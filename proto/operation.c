@@ -64,9 +64,12 @@ int operation_check_same(const struct operation_call *call_a, const struct opera
 	if (a->up != b->up || a->down != b->down)
 		return rs_fail(e, RS_EMISMATCH,
 			       "ranks disagree about operation %" PRIu64
-			       ": %s sends it as %s and wants the result as %s, %s as %s and %s (job.wire)",
+			       ": %s sends it as %s and wants the result as %s, %s as %s and %s (%s)",
 			       a->seq, call_a->rank, rs_wire_name(a->up), rs_wire_name(a->down), call_b->rank,
-			       rs_wire_name(b->up), rs_wire_name(b->down));
+			       rs_wire_name(b->up), rs_wire_name(b->down),
+			       a->dtype == RS_FLOAT16 && (a->up == RS_WIRE_FP16 || b->up == RS_WIRE_FP16)
+				   ? "job.partials"
+				   : "job.wire");
 	if (a->name_hash == b->name_hash)
 		return RS_OK;
 	if (a->tensors)

@@ -190,6 +190,7 @@ struct op_plan {
 	uint64_t count;
 	uint8_t dtype, op;
 	uint8_t up, down; /* enum rs_wire */
+	bool partials;    /* up is not said, but chosen for partial sums of nodes */
 	unsigned root;
 	int priority;
 	uint32_t wide;     /* bit r: rank r contributes float32 sums */

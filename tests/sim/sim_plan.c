@@ -161,6 +161,9 @@ static void draw_op(struct sim *s, const struct team *t, struct op_plan *p)
 		chunks = 4;
 	else if (sim_chance(s, long_stream ? 30 : 10))
 		chunks = 60; /* more chunks of one operation than results are retained */
+	p->partials = p->up == RS_WIRE_FP16 && p->dtype == RS_FLOAT16 && sim_chance(s, 50);
+	if (p->partials && !p->down && params.chunk_bytes % (2 * RS_WIRE_BLOCK))
+		p->up = RS_WIRE_SAME; /* such chunks are not whole blocks */
 	p->count = sim_chance(s, 5) ? 0 : 1 + sim_below(s, chunks * chunk);
 	p->root = sim_below(s, t->world);
 	p->priority = sim_chance(s, 30) ? -1 : (int)sim_below(s, FRAME_PRIORITIES + 1);

@@ -305,6 +305,7 @@ static void local_job_start_engine(struct local_job *j, uint64_t now_ms)
 	char label[LOCAL_RANK_TEXT];
 	struct rs_err e;
 
+	j->shared = m->world_size > m->nodes;
 	j->one_node = m->nodes == 1;
 	j->single_worker = local_job_is_single(j, m);
 	spec = (struct local_engine){.cfg = j->cfg,

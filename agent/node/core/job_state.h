@@ -47,6 +47,7 @@ struct local_job {
 	unsigned clients_n;            /* members with a client */
 	struct local_member *members;
 	void *engine;
+	bool shared;        /* some node of the job has several ranks */
 	bool one_node;      /* all ranks of the job are here */
 	bool single_worker; /* there is no other node: the sum of the local ranks is the result */
 	bool freeing;       /* engine_free was called */

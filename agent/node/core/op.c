@@ -11,7 +11,7 @@
  * Only float16 and bfloat16 need memory of their own (a stage), since they are summed in
  * float32. Their partial sum is rounded to the dtype before it is sent: then a stage
  * holds one chunk, and the node sends as many bytes as one rank would (local_op_rounds).
- * If it is not rounded, the stage holds what is sent. It has at most as many elements as
+ * If it is not rounded, or encoded when it is sent, the stage holds the sums. It has at most as many elements as
  * the smallest ring: bytes are not filled before results of that many earlier elements
  * have landed. So local ranks cannot make the agent use more memory than twice what they
  * share with it.
@@ -177,9 +177,9 @@ static bool local_op_is_summed(const struct local_op *op)
 
 /* Returns whether a float16 or bfloat16 partial sum is rounded to the dtype before it is
  * sent.
- * Sums of bfloat16 have the range of float32. A float16 sum for an average may be out of
- * range although the average is not, and a product of two values is often out of range:
- * those stay float32. So does the sum for an average of ranks that are all on this node,
+ * Sums of bfloat16 have the range of float32. A product of two values is often out of
+ * range, and stays float32. A float16 sum for an average may be out of range although the
+ * average is not: see local_op_has_partials. So does the sum for an average of ranks that are all on this node,
  * since it would be rounded before and after the division. A sum that is encoded is
  * rounded by that, once. Maxima and minima are exact. */
 static bool local_op_rounds(const struct local_op *op)
@@ -193,6 +193,18 @@ static bool local_op_rounds(const struct local_op *op)
 	if (op->job->cfg->job.exact_partials || op->spec.of.up)
 		return false;
 	return x == RS_SUM || (x == RS_AVG && op->spec.of.dtype == RS_BFLOAT16 && !op->job->one_node);
+}
+
+/* Returns whether contributions to an average of float16 may be sums of nodes, on which
+ * all nodes must agree. They are sent as blocks of float16 with a scale, which has any
+ * range. As job.wire, this is for large tensors, and blocks with elements of two tensors
+ * are avoided. */
+static bool local_op_has_partials(const struct local_op *op)
+{
+	const struct operation *of = &op->spec.of;
+
+	return of->op == RS_AVG && of->dtype == RS_FLOAT16 && !of->up && !of->tensors && !operation_is_small(of) &&
+	       op->job->shared && !op->job->one_node && !op->job->cfg->job.exact_partials;
 }
 
 /* Returns the bytes of the ring that partial sums need; 0: all of them must be kept at a
@@ -220,6 +232,7 @@ void local_op_prepare(struct local_op *op)
 
 	rs_assert(op->job->members_n > 0 && !x->done);
 	x->of = op->spec.of;
+	x->partials = local_op_has_partials(op);
 	x->name = op->spec.name[0] ? op->spec.name : NULL;
 	x->done = local_op_on_done;
 	x->send = op->part[0].from;

@@ -60,6 +60,27 @@ int encoded_prepare(struct exchange *x, struct rs_err *e)
 	return RS_OK;
 }
 
+void encoded_choose(const struct exchange *x, struct exchange_op *op)
+{
+	struct operation of = op->of;
+
+	of.up = RS_WIRE_FP16;
+	if (op->partials && !op->of.up && !x->opt.single_worker && x->features & FEATURE_ENCODINGS &&
+	    operation_chunk_elems(&of, x->params->chunk_bytes, x->params->decoded_bytes) == op->chunk_elems)
+		op->of.up = RS_WIRE_FP16;
+}
+
+int encoded_begin(struct exchange *x, struct rs_err *e)
+{
+	bool any = x->stage;
+
+	for (struct exchange_op *op = x->first; op; op = op->next) {
+		encoded_choose(x, op);
+		any |= operation_is_encoded(&op->of);
+	}
+	return any ? encoded_prepare(x, e) : RS_OK;
+}
+
 static uint8_t *encoded_place(const struct link *l, size_t place)
 {
 	const struct exchange *x = l->x;
@@ -85,7 +106,7 @@ static void encoded_floats(const struct exchange *x, const struct exchange_op *o
 {
 	const struct rs_kernels *k = x->opt.kernels;
 
-	if (x->params->wire_random)
+	if (x->params->wire_random && !op->partials)
 		k->encode_random[op->of.up](to, from, n, encoded_key(x, op), first);
 	else
 		k->encode[op->of.up](to, from, n);

@@ -22,6 +22,12 @@ int encoded_check(const struct exchange *x, struct rs_err *e);
 /* The same, and allocates the stages of all links at the first encoded operation. Errors:
  * RS_ENOMEM, RS_EREFUSED. */
 int encoded_prepare(struct exchange *x, struct rs_err *e);
+/* The features of the job are fixed: chooses the encoding of an operation with partials.
+ * It has as many elements in a chunk as before. */
+void encoded_choose(const struct exchange *x, struct exchange_op *op);
+/* The same for all operations, and prepares for encoded ones that wait already. Errors:
+ * as of encoded_prepare. */
+int encoded_begin(struct exchange *x, struct rs_err *e);
 /* The reducer of a link, which runs `software`, has sent WELCOME. Checks that it knows
  * encodings, if job.wire is set. Errors: RS_EREFUSED. */
 int encoded_check_reducer(const struct link *l, const char *software, struct rs_err *e);

@@ -101,11 +101,13 @@ int exchange_submit(struct exchange *x, struct exchange_op *op, uint64_t now_ms,
 
 	if (x->opt.single_worker)
 		op->of.up = op->of.down = RS_WIRE_SAME; /* nothing is sent */
+	op->chunk_elems = operation_chunk_elems(&op->of, x->params->chunk_bytes, x->params->decoded_bytes);
+	if (x->features_fixed)
+		encoded_choose(x, op);
 	rc = operation_is_encoded(&op->of) ? encoded_prepare(x, e) : RS_OK;
 	if (rc)
 		return rc;
 	rs_assert(op->done != NULL);
-	op->chunk_elems = operation_chunk_elems(&op->of, x->params->chunk_bytes, x->params->decoded_bytes);
 	op->chunks = op->chunks_left = frame_chunks(op->of.count, op->chunk_elems);
 	op->stream = exchange_priority(x->params->priorities, &op->of);
 	op->position = x->next_position[op->stream];
@@ -114,7 +116,7 @@ int exchange_submit(struct exchange *x, struct exchange_op *op, uint64_t now_ms,
 	op->nonfinite_found = false;
 	op->disjoint = exchange_is_disjoint(op);
 	op->residual = NULL;
-	if (op->of.up)
+	if (op->of.up && !op->partials)
 		exchange_take_residual(x, op);
 	op->started_ms = now_ms;
 	op->next = NULL;

@@ -22,8 +22,12 @@ struct exchange_op {
 			     recv before done(), except, in a ring, to places whose results have landed */
 	struct operation of; /* the exchange sets its seq */
 	bool wide;           /* send holds float32 partial sums of a float16 or bfloat16 operation */
-	bool root;           /* of a broadcast: this rank sends the data; recv is not written */
-	const char *name;    /* for messages; NULL: none */
+	/* An average of float16, and some nodes of the job have several ranks: all send
+	 * contributions as fp16, if the job has encodings. Their sums may be out of
+	 * range for float16. */
+	bool partials;
+	bool root;        /* of a broadcast: this rank sends the data; recv is not written */
+	const char *name; /* for messages; NULL: none */
 	/* Optional. Size of the ring at send or recv in bytes, a multiple of the chunk
 	 * size; 0: it is not a ring. */
 	uint64_t send_ring, recv_ring;

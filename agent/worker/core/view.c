@@ -173,8 +173,8 @@ static void view_fix_features(struct exchange *x)
 	if (!begins || x->state != EXCHANGE_RUNNING || x->features_fixed)
 		return;
 	features_fix(x);
-	if (x->stage && encoded_check(x, &x->send_error))
-		x->next_ms = 0; /* encoded operations wait already */
+	if (encoded_begin(x, &x->send_error))
+		x->next_ms = 0;
 }
 
 /* Enters EXCHANGE_RUNNING when all links of living reducers have received START. */

@@ -12,7 +12,7 @@ import harness
 from test_node_agent import place
 from test_python_api import program
 
-# an oracle of common/kernels/kernels.h; `local` consecutive ranks of a node are summed before
+# an oracle of common/kernels/kernels.h; `local` consecutive ranks of each node are summed before, or a list of numbers
 ORACLE = """
 def bf16(x, up=False):
     bits = x.astype("float32").view("uint32").astype("uint64")
@@ -43,14 +43,15 @@ def stored(x, dtype):
     return bf16(x) if dtype == "bfloat16" else x.astype(dtype).astype("float32")
 def expected(parts, op, dtype, up, down, local):
     total = None
-    for first in range(0, len(parts), local):
-        part = parts[first].copy()
-        for other in parts[first + 1 : first + local]:
-            part += other
+    parts, n = list(parts), len(parts)
+    for size in [local] * (n // local) if isinstance(local, int) else local:
+        part = parts.pop(0).copy()
+        for _ in range(size - 1):
+            part += parts.pop(0)
         part = rounded(part, up)
         total = part if total is None else total + part
     if op == "avg":
-        total = total / np.float32(len(parts))
+        total = total / np.float32(n)
     return stored(rounded(total, down), dtype)
 def part(r, count, dtype):
     x = np.random.default_rng(r + count).normal(size=count) * np.exp2(np.arange(count) // 1000 % 9)
@@ -132,6 +133,40 @@ class Wire(unittest.TestCase):
                         check(300_000, op, dtype, up=wire, down=wire, local=local, wire=wire)
         """)
         self.check('check(100_000, "sum", "bfloat16", wire="bf16")', agents=(0,))
+
+    def averages(self, sizes, up, least, most, agents=0, **job):
+        """Averages of float16 of nodes with so many ranks: the contributions are encoded as `up`, and a node sends at
+        least and at most so many times the bytes of the tensor."""
+        code = f"""
+            local, up = {sizes}, {up!r}
+            def data(r, count):
+                x = np.random.default_rng(r + count).uniform(0.9, 1, count) * 65504
+                x[count // 3 : count // 2] = 2.0 ** -24 * (r + 1)       # blocks of their own scale
+                return x.astype("float16").astype("float32")
+            for count, how in ((32_769, up), (300_001, up), (1_500_000, up), (32_768, "same")):
+                x = data(rank, count).astype("float16")
+                comm.all_reduce(x, "avg")
+                same(x, expected([data(r, count) for r in range(n)], "avg", "float16", how, "same", local))
+                assert np.isfinite(x).all() and x.any()
+            x = np.full(1 << 20, 65504, "float16")
+            times = sent(lambda: comm.all_reduce(x, "avg")) / x.nbytes
+            assert {least} < times < {most}, times
+            same(x, np.full(1 << 20, 65504))
+        """
+        config = {"job": {"deterministic": True, **job}}
+        with self.subTest(sizes, agents=agents, **job), harness.Cluster(reducers=2, agents=agents, config=config) as c:
+            env = None if agents else lambda r: place(r, sizes)
+            c.run(4, with_oracle(harness.python(code)[-1]), env=env)
+
+    def test_averages_of_float16(self):
+        """The sum of a node goes up in 16 bits, with a scale: it may be out of range, the average is not."""
+        self.averages([2, 2], "fp16", 1, 1.03)
+        self.averages([2, 2], "fp16", 1, 1.03, agents=2)
+        self.averages([3, 1], "fp16", 1, 1.03)
+        self.averages([1] * 4, "same", 1, 1.02, agents=4)
+        self.averages([2, 2], "same", 1.99, 2.1, partials="exact")
+        self.averages([2, 2], "same", 1.99, 2.1, agents=2, features="baseline")
+        self.averages([2, 2], "fp16", 1, 1.03, wire={"rounding": "stochastic", "feedback": "1MiB"})
 
     def test_words_of_a_communicator(self):
         """The environment and the argument go before the file, also with an agent."""
