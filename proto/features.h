@@ -14,8 +14,10 @@
 #define FEATURE_NONFINITE UINT64_C(4) /* workers tell reducers of NaN and infinity that they send */
 #define FEATURE_ENCODINGS UINT64_C(8) /* contributions and results may be encoded, see common/wire.h */
 
+#define FEATURE_RECONFIGURE UINT64_C(16) /* a connection outlives its job, for HELLO of the next generation */
+
 /* what this release has */
-#define FEATURES_ALL (FEATURE_START | FEATURE_PROBE | FEATURE_NONFINITE | FEATURE_ENCODINGS)
+#define FEATURES_ALL (FEATURE_START | FEATURE_PROBE | FEATURE_NONFINITE | FEATURE_ENCODINGS | FEATURE_RECONFIGURE)
 
 /* Writes the names of a set into buf, "start, ..."; of features that this release does
  * not know, "feature N". */

@@ -75,6 +75,14 @@ struct frame {
 	uint64_t ack;         /* worker: all operations below it are complete here; reducer: all below it are stable */
 };
 
+/* What has come on a connection behind the end of its job and belongs to the next
+ * handshake. */
+struct frame_rest {
+	uint32_t skip; /* bytes of a frame that are still to come and to be discarded */
+	uint32_t have; /* then: bytes of a frame, all or the first ones */
+	uint8_t bytes[FRAME_HEADER + FRAME_CONTROL_MAX]; /* [have] */
+};
+
 /* Writes the 64 bytes of *f with their checksum. */
 void frame_encode(const struct frame *f, uint8_t out[FRAME_HEADER]);
 

@@ -20,8 +20,9 @@ from protocol import Kind, pb
 
 DTYPES = "int8 uint8 int32 uint32 int64 uint64 float16 float32 float64".split()
 OPS = {"sum": 0, "prod": 1, "max": 2, "min": 3, "avg": 4, "broadcast": 16}
-MISMATCH, LOST, TIMEOUT, UNTRUSTED, CANNOT_SERVE = -5, -6, -7, -8, -13  # codes
-WAITS, JOINED, STARTED, RUNNING = range(4)  # a lane before WELCOME, before START, between VIEW and RESUME, after them
+MISMATCH, LOST, TIMEOUT, UNTRUSTED, CLOSED, CANNOT_SERVE = -5, -6, -7, -8, -9, -13  # codes
+# A lane whose job has ended; before WELCOME, before START, between VIEW and RESUME, after them.
+KEPT, WAITS, JOINED, STARTED, RUNNING = range(5)
 TO_SEND, SENT, DONE = range(3)  # a chunk, in the current view
 
 
@@ -91,18 +92,23 @@ class Communicator:
         fields = dict(job=job, rank=rank, world_size=world_size, incarnation=secrets.randbits(64), processes=1,
                       label=f"python rank {rank}", software="reference client", chunk_bytes=32768, window=32,
                       priorities=2, detect_ms=10000, retain=len(reducers) > 1,
-                      features=p.FEATURE_START | p.FEATURE_PROBE | p.FEATURE_ENCODINGS)  # fmt: skip
+                      features=p.FEATURE_START | p.FEATURE_PROBE | p.FEATURE_ENCODINGS
+                      | p.FEATURE_RECONFIGURE)  # fmt: skip
         self.hello = h = pb.Hello(**{**fields, **hello})
         h.config_digest = p.digest(h.deterministic, h.checksum, h.chunk_bytes, h.window, h.priorities,
                                    [(name, lanes) for name, _, lanes in reducers], owner)  # fmt: skip
-        self.lanes = [SimpleNamespace(reducer=r, index=i, writer=None, state=WAITS)
+        self.lanes = [SimpleNamespace(reducer=r, index=i, writer=None, state=WAITS, task=None, keeps=False)
                       for r, (_, _, lanes) in enumerate(reducers) for i in range(lanes)]  # fmt: skip
         self.lead = max(len(owner), 8 * len(self.lanes))  # D
+        self.reset()
+
+    def reset(self):
+        """Begins a generation."""
         self.chunks = []  # those that may be needed again
         self.ends, self.seen = [0] * 4, [0] * 4  # of each priority: positions that exist, that were seen in a RESULT
         self.ops, self.accepted, self.stable = [], 0, 0  # pending; started; all ranks have the results
         self.ended, self.error = False, None
-        self.lives = [0] * len(reducers)  # the view
+        self.lives = [0] * len(self.reducers)  # the view
         self.start = 0  # which start of the job this is, if a reducer has said it
         self.features = self.hello.features  # what the job uses, as far as this rank knows
         self.begin_view()
@@ -110,11 +116,25 @@ class Communicator:
     async def join(self, seconds=60):
         self.started = asyncio.get_running_loop().create_future()
         for lane in self.lanes:
-            lane.task = asyncio.create_task(self.run(lane))
+            if lane.state == KEPT and lane.writer:
+                lane.state = WAITS
+                self.say_hello(lane)
+            else:
+                lane.task = asyncio.create_task(self.run(lane))
         await asyncio.wait([self.started], timeout=seconds)
         if not self.started.done():
             self.fail(TIMEOUT, f"rank {self.hello.rank}: not all ranks and reducers came within {seconds} s")
         await self.started
+
+    async def reconfigure(self, rank, world_size, generation):
+        """Joins a newer generation, on the connections that reducers keep."""
+        self.fail(CLOSED, f"rank {self.hello.rank} goes on in generation {generation}")
+        if dropped := [lane.task for lane in self.lanes if lane.state != KEPT]:
+            await asyncio.wait(dropped, timeout=5)
+        self.hello.rank, self.hello.world_size, self.hello.generation = rank, world_size, generation
+        self.hello.incarnation = secrets.randbits(64)
+        self.reset()
+        await self.join()
 
     def all_reduce(self, array, op="sum", name_hash=0, tensors=0, root=None, up="same", down="same", random=False):
         """Starts an operation. Returns a future with its result. root: of a broadcast, whether this rank sends. up and
@@ -176,6 +196,9 @@ class Communicator:
             await asyncio.sleep(0.1)
         if not self.error:
             self.end(Kind.GOODBYE)
+        for lane in self.lanes:
+            if lane.state == KEPT:
+                self.drop(lane)
         await asyncio.wait([lane.task for lane in self.lanes], timeout=5)
         if self.error:
             raise self.error
@@ -187,10 +210,14 @@ class Communicator:
             try:
                 reader, writer = await asyncio.wait_for(self.connect(self.reducers[lane.reducer][1], self.tls), 5)
                 lane.writer, lane.question = writer, 0
-                await asyncio.wait_for(self.greet(lane, reader), silence)
+                self.say_hello(lane)
                 while True:
                     head, payload = await asyncio.wait_for(receive(reader), silence)
-                    if lane.writer is writer:  # else drop() has ended it, and the reducer has not yet
+                    if lane.writer is not writer or lane.state == KEPT:
+                        continue  # drop() has ended it, and the reducer has not yet; or the job has ended
+                    if lane.state == WAITS:
+                        self.on_answer(lane, head, payload)
+                    else:
                         self.on_frame(lane, head, payload)
             except Exception as exc:  # of sockets, gRPC, decode() or a handler
                 lost = self.started.done() and lane.state >= JOINED and self.is_alive(lane)
@@ -202,39 +229,50 @@ class Communicator:
                     writer.close()
             await asyncio.sleep(0.1)
 
-    async def greet(self, lane, reader):
-        """The handshake."""
+    # the handshake
+
+    def say_hello(self, lane):
         name, _, lanes = self.reducers[lane.reducer]
         hello = pb.Hello(reducer=name, lane=lane.index, lanes=lanes, rejoin=not self.is_alive(lane),
                          nonce=secrets.token_bytes(32) if self.secret else b"")  # fmt: skip
         hello.MergeFrom(self.hello)
         if hello.rejoin:
             hello.features = self.features
-        hello, mac = hello.SerializeToString(), b""
-        self.say(lane, Kind.HELLO, hello)
-        head, payload = await receive(reader)
-        if head["type"] == Kind.CHALLENGE and self.secret:
-            mine, mac = (p.mac(self.secret, side, b"", hello, payload) for side in ("worker", "reducer"))
-            self.say(lane, Kind.PROOF, pb.Proof(mac=mine).SerializeToString())
-            head, payload = await receive(reader)
-        if head["type"] == Kind.REFUSED:
-            refused = pb.Refused.FromString(payload)
-            if not refused.retry and self.is_alive(lane):
-                self.fail(refused.code, refused.message)
-            raise ConnectionError(refused.message)
-        welcome = pb.Welcome.FromString(payload)
-        if head["type"] != Kind.WELCOME or (self.secret and not (mac and secrets.compare_digest(mac, welcome.mac))):
-            return self.fail(UNTRUSTED, "the reducer and this rank do not have the same secret")
+        lane.again, lane.announced = lane.keeps, hello.features
+        lane.hello, lane.mac, lane.keeps = hello.SerializeToString(), b"", False
+        self.say(lane, Kind.HELLO, lane.hello)
+
+    def on_answer(self, lane, head, payload):
+        match head["type"]:
+            case Kind.CHALLENGE if self.secret and not lane.mac:
+                mine, lane.mac = (p.mac(self.secret, side, b"", lane.hello, payload) for side in ("worker", "reducer"))
+                self.say(lane, Kind.PROOF, pb.Proof(mac=mine).SerializeToString())
+            case Kind.REFUSED:
+                refused = pb.Refused.FromString(payload)
+                if not refused.retry and self.is_alive(lane):
+                    self.fail(refused.code, refused.message)
+                raise ConnectionError(refused.message)
+            case Kind.WELCOME if self.is_trusted(lane, welcome := pb.Welcome.FromString(payload)):
+                self.on_welcome(lane, welcome)
+            case kind if kind in (Kind.CHALLENGE, Kind.WELCOME) or not lane.again:  # else of the last generation
+                self.fail(UNTRUSTED, "the reducer and this rank do not have the same secret")
+
+    def is_trusted(self, lane, welcome):
+        return not self.secret or (lane.mac and secrets.compare_digest(lane.mac, welcome.mac))
+
+    def on_welcome(self, lane, welcome):
         lane.state = JOINED
+        lane.keeps = bool(lane.announced & welcome.features & p.FEATURE_RECONFIGURE)
         if not self.is_alive(lane) and self.hello.features & welcome.features & p.FEATURE_PROBE:
             self.say(lane, Kind.PROBE, bytes(self.hello.chunk_bytes))
         seconds = (welcome.detect_ms or self.hello.detect_ms) / 4000
-        lane.pings = asyncio.create_task(self.ping(lane, lane.writer, seconds))
+        lane.pings = asyncio.create_task(self.ping(lane, self.hello.generation, seconds))
         if any(self.lives) and self.is_alive(lane):
             self.send_view(lane)
 
-    async def ping(self, lane, writer, seconds):
-        while lane.writer is writer:
+    async def ping(self, lane, generation, seconds):
+        writer = lane.writer
+        while lane.writer is writer and lane.state >= JOINED and self.hello.generation == generation:
             self.say(lane, Kind.PING, count=lane.question)
             await asyncio.sleep(seconds)
 
@@ -291,7 +329,10 @@ class Communicator:
                 abort = pb.Abort.FromString(payload)
                 if self.hello.retain and (abort.code == CANNOT_SERVE or not self.is_alive(lane)):
                     raise ConnectionError(abort.message)
-                self.drop(lane)
+                if lane.keeps:
+                    lane.state = KEPT
+                else:
+                    self.drop(lane)
                 self.fail(abort.code, abort.message)
         self.send()
 
@@ -403,6 +444,10 @@ class Communicator:
     def end(self, kind, payload=b""):
         self.ended = True
         for lane in self.lanes:
-            if lane.state < JOINED:
-                lane.task.cancel()
-            self.drop(lane, kind, payload)
+            if lane.keeps and kind == Kind.ABORT and lane.state >= JOINED:
+                self.say(lane, kind, payload)
+                lane.state = KEPT
+            elif lane.state != KEPT:
+                if lane.state == WAITS:
+                    lane.task.cancel()
+                self.drop(lane, kind, payload)

@@ -22,7 +22,7 @@ SHARED = {"up": ("dtype", 4), "down": ("op", 5)}  # fields in the high bits of a
 Kind = enum.IntEnum("Kind", "HELLO WELCOME REFUSED WAITING START DATA RESULT PING ABORT GOODBYE VIEW RESUME HAVE FETCH "
                             "KEPT SETTLE DRAIN LATE CHALLENGE PROOF PROBE NONFINITE")  # fmt: skip
 WIDE, ROOT, CHECKED = 1, 2, 4  # flags
-FEATURE_START, FEATURE_PROBE, FEATURE_NONFINITE, FEATURE_ENCODINGS = 1, 2, 4, 8
+FEATURE_START, FEATURE_PROBE, FEATURE_NONFINITE, FEATURE_ENCODINGS, FEATURE_RECONFIGURE = 1, 2, 4, 8, 16
 
 FOLDER = pathlib.Path(__file__).resolve().parents[1]
 PROTOC = ["protoc", f"--proto_path={FOLDER}", "--descriptor_set_out=/dev/stdout", "reduction.proto"]

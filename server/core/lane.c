@@ -67,6 +67,7 @@ static struct session *session_new(struct stripe *st, const struct session_param
 	s->rank = sp->rank;
 	s->peer_detect_ms = sp->peer_detect_ms;
 	memcpy(s->label, sp->label, sizeof s->label);
+	s->keeps = sp->keeps;
 	s->direct = sp->direct;
 	s->weight = sp->weight;
 	s->probe = sp->probe ? SESSION_PROBE_WAITS : SESSION_PROBE_NONE;
@@ -192,6 +193,7 @@ static void session_silent(struct session *s)
 	struct rs_err why;
 	char name[160];
 
+	s->keeps = false;
 	rs_fail(&why, stripe_loss_code(st), "%s was lost: nothing was heard from it for %.1f s%s",
 		stripe_rank_name(st, s->rank, name, sizeof name), (double)silent_ms / 1000,
 		narrow ? "; only small messages have come from it: if it runs, check the MTU and "

@@ -31,6 +31,7 @@
  *   lane.c                                         the lane: sessions come and go, the clock
  *   report.c                                       counters of the lane
  *   session_rx.c, session_tx.c                     bytes of one connection
+ *   session_rest.c                                 bytes behind the end of its session
  *   contribution.c, stripe_depart.c                a chunk is summed; a rank closes its communicator
  *   stripe_nonfinite.c                             NaN and infinity
  *   retained.c, stripe_view.c                      failover: results that ranks have already; VIEW and RESUME
@@ -126,8 +127,13 @@ void session_sent(struct session *s, size_t n, uint64_t now_ms);
  * reset by peer"). */
 void session_lost(struct session *s, const char *why);
 /* Returns true if nothing more will be sent. The driver then shuts down its sending side
- * and reads until the peer closes or session_closed(). */
+ * and reads until the peer closes or session_closed(), unless session_parts(). */
 bool session_shut(const struct session *s);
+/* Returns true if nothing more will be sent and the connection outlives the session: the
+ * driver may take it away, with session_take_rest(), and then frees the session. */
+bool session_parts(const struct session *s);
+/* Stores what has come already and belongs to the next handshake of the connection. */
+void session_take_rest(const struct session *s, struct frame_rest *ret);
 /* Returns true if the session is closed. The driver then closes the connection and calls
  * session_free. */
 bool session_closed(const struct session *s);

@@ -59,6 +59,7 @@ struct session_params {
 	char label[128];         /* the name that the worker gave itself, for messages */
 	bool probe;              /* the worker sends PROBE; LANE_PROVEN follows */
 	double weight;           /* access.weight; the core only reports it */
+	bool keeps;              /* the connection outlives the job, if that ends with ABORT: see session_parts() */
 	bool direct;             /* what acknowledges is the kernel of the worker's machine; no proxy is between */
 };
 

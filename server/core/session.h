@@ -30,6 +30,7 @@ enum rx_mode {
 	RX_STASH,    /* a contribution, into the slot's stash; it is combined later in the order of ranks */
 	RX_RETAINED, /* a retained result, into the accumulator */
 	RX_PROBE,    /* nowhere: only their number counts */
+	RX_HELLO,    /* into control_in; the session has ended, and HELLO is for the next handshake */
 };
 
 /* Whether large messages pass both ways; asked on connections that bring this reducer
@@ -78,6 +79,7 @@ struct session {
 	uint32_t peer_detect_ms;
 	uint64_t last_rx_ms, last_tx_ms, linger_until_ms;
 	uint64_t last_ack_ms; /* `direct`: when the kernel of the worker's machine is known to have acknowledged */
+	bool keeps;           /* as in session_params; false once the connection cannot be used again */
 	bool direct;          /* as in session_params */
 	double weight;        /* the same */
 	bool stopped;         /* LANE_STOPPED was reported, and nothing was heard since */

@@ -6,16 +6,16 @@
  *
  * Failure modes: the frame breaks the protocol, or disagrees with another rank:
  * session_fail(). */
+#include "proto/control.h"
+#include "proto/operation.h"
 #include "server/core/contribution.h"
 #include "server/core/retained.h"
+#include "server/core/session_rest.h"
 #include "server/core/stripe_depart.h"
 #include "server/core/stripe_fail.h"
 #include "server/core/stripe_nonfinite.h"
 #include "server/core/stripe_stable.h"
 #include "server/core/stripe_view.h"
-
-#include "proto/control.h"
-#include "proto/operation.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -29,6 +29,7 @@ static void session_fail(struct session *s, const struct rs_err *why)
 	uint8_t payload[FRAME_CONTROL_MAX];
 	struct rs_err cut;
 
+	s->keeps &= why->code != RS_EPROTO;
 	if (st->running && st->p.retain && why->code == RS_EPROTO) {
 		/* this connection cannot be used any more, but those to other reducers
 		 * may be */
@@ -239,6 +240,7 @@ static void session_take_goodbye(struct session *s)
 	}
 	stripe_acked(st, s, s->in.ack);
 	s->departed = true;
+	s->keeps = false;
 	session_drain(s);
 	/* before START another connection may still take the place of this one */
 	if (st->running)
@@ -555,6 +557,7 @@ static void session_ahead_received(struct session *s, size_t n)
 		at += part;
 		n -= part;
 	}
+	session_discard(s, at, n);
 }
 
 void session_received(struct session *s, size_t n, uint64_t now_ms)
@@ -569,11 +572,9 @@ void session_received(struct session *s, size_t n, uint64_t now_ms)
 	s->stopped = false;
 	s->count.bytes_in += n;
 	if (s->draining)
-		return;
+		return session_discard(s, s->stripe->owner->scratch, n);
 	if (payload)
 		session_payload_received(s, payload);
-	if (s->draining)
-		return;
 	if (n > payload)
 		session_ahead_received(s, n - payload);
 }

@@ -202,6 +202,11 @@ void session_sent(struct session *s, size_t n, uint64_t now_ms)
 		session_ready(s);
 }
 
+bool session_parts(const struct session *s)
+{
+	return s->keeps && session_shut(s);
+}
+
 bool session_shut(const struct session *s)
 {
 	return s->draining && !s->lost && s->results_n == 0 && s->control_off == s->control_len &&

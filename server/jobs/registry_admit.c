@@ -353,6 +353,7 @@ int registry_hello(struct registry *r, const struct control_hello *h, struct reg
 	    .stripe = stripe_of(j, h->lane),
 	    .session = {.rank = h->rank,
 			.probe = must_probe(r, h),
+			.keeps = h->features & r->opt.features & FEATURE_RECONFIGURE,
 			.peer_detect_ms = h->detect_ms < 400       ? 400
 					  : h->detect_ms > 3600000 ? 3600000
 								   : h->detect_ms},

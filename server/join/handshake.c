@@ -20,6 +20,27 @@ void handshake_init(struct handshake *h, const struct handshake_policy *policy)
 	*h = (struct handshake){.policy = policy, .weight = 1};
 }
 
+/* Discards the next n bytes. */
+static int handshake_skip(struct handshake *h, uint32_t n, struct rs_err *e)
+{
+	if (n > HANDSHAKE_DISCARD_MAX - h->discarded)
+		return rs_fail(e, RS_EPROTO, "it sent more than %d bytes between the end of its job and HELLO",
+			       HANDSHAKE_DISCARD_MAX);
+	h->discarded += n;
+	h->have = 0;
+	h->skip = n;
+	if (n)
+		h->payload = malloc(HANDSHAKE_PAYLOAD_MAX);
+	return h->payload || !n ? RS_OK : rs_oom(e, HANDSHAKE_PAYLOAD_MAX, "a HELLO in this reducer");
+}
+
+int handshake_init_again(struct handshake *h, const struct handshake_policy *policy, uint32_t skip, struct rs_err *e)
+{
+	handshake_init(h, policy);
+	h->again = true;
+	return handshake_skip(h, skip, e);
+}
+
 void handshake_set_channel(struct handshake *h, const struct handshake_channel *channel)
 {
 	h->channel = *channel;
@@ -35,6 +56,10 @@ void handshake_close(struct handshake *h)
 
 size_t handshake_target(const struct handshake *h, uint8_t **ret_at)
 {
+	if (h->skip) {
+		*ret_at = h->payload;
+		return h->skip < HANDSHAKE_PAYLOAD_MAX ? h->skip : HANDSHAKE_PAYLOAD_MAX;
+	}
 	if (!h->payload) {
 		*ret_at = (uint8_t *)h->head + h->have;
 		return FRAME_HEADER - h->have;
@@ -108,6 +133,8 @@ static int begin_payload(struct handshake *h, struct rs_err *e)
 		return rs_fail(e, RS_EPROTO, "it speaks HTTP/2: for gRPC there is another port, server.grpc");
 	if (rc)
 		return rc;
+	if (h->again && !h->claim && f->type != FRAME_HELLO)
+		return handshake_skip(h, f->payload_len, e);
 	if (f->type != (h->claim ? FRAME_PROOF : FRAME_HELLO))
 		return rs_fail(e, RS_EPROTO, "the %s frame is %s instead of %s", h->claim ? "second" : "first",
 			       frame_type_name(f->type), handshake_missing(h));
@@ -238,12 +265,18 @@ enum handshake_step handshake_received(struct handshake *h, size_t n, struct han
 	struct rs_err e;
 
 	ret->hello.job[0] = '\0';
+	if (h->skip) {
+		h->skip -= (uint32_t)n;
+		if (!h->skip)
+			end_payload(h);
+		return HANDSHAKE_MORE;
+	}
 	h->have += (uint32_t)n;
 	if (h->have < FRAME_HEADER)
 		return HANDSHAKE_MORE;
 	if (!h->payload && begin_payload(h, &e))
 		return refuse(ret, &e);
-	if (h->have < FRAME_HEADER + h->frame.payload_len)
+	if (h->have < FRAME_HEADER + h->frame.payload_len || !h->payload || h->skip)
 		return HANDSHAKE_MORE;
 	if (!control_intact(&h->frame, h->payload)) {
 		rs_fail(&e, RS_EPROTO, "the checksum of the %s frame is wrong", handshake_missing(h));

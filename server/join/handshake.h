@@ -26,6 +26,9 @@
 enum {
 	HANDSHAKE_PAYLOAD_MAX = FRAME_CONTROL_MAX + 1, /* most bytes that one handshake allocates */
 	HANDSHAKE_FRAME_MAX = FRAME_HEADER + FRAME_CONTROL_MAX,
+	/* Most bytes that are discarded before HELLO on a connection that was part of a
+	 * job: more than the sockets hold of what a worker has sent before. */
+	HANDSHAKE_DISCARD_MAX = 64 << 20,
 };
 
 /* The requirements for workers, the same for all connections of a driver, which owns it.
@@ -73,7 +76,8 @@ struct handshake_result {
 
 /* Embedded in the driver's connection. Invariant: payload is NULL exactly while the
  * header is incomplete. Afterwards it has room for frame.payload_len bytes, and one more
- * so that an empty payload has an address too. */
+ * so that an empty payload has an address too; with `skip` it has HANDSHAKE_PAYLOAD_MAX
+ * bytes. */
 struct handshake {
 	const struct handshake_policy *policy;
 	struct handshake_channel channel;
@@ -81,11 +85,17 @@ struct handshake {
 	uint32_t have; /* received bytes of the current frame */
 	struct frame frame;
 	uint8_t *payload;    /* owned */
+	bool again;          /* the connection was part of a job; frames before HELLO belong to that */
+	uint32_t skip;       /* bytes of such a frame that are still to come; `payload` is where they go */
+	uint32_t discarded;  /* bytes of such frames so far */
 	double weight;       /* access.weight of the worker */
 	struct claim *claim; /* the HELLO that the next frame, PROOF, has to prove; NULL: HELLO comes next; owned */
 };
 
 void handshake_init(struct handshake *h, const struct handshake_policy *policy);
+/* The same for a connection that was part of a job, whose frames are discarded up to
+ * HELLO. skip: bytes of a frame that has begun already. Errors: RS_ENOMEM. */
+int handshake_init_again(struct handshake *h, const struct handshake_policy *policy, uint32_t skip, struct rs_err *e);
 /* Sets the channel, before the first frame. */
 void handshake_set_channel(struct handshake *h, const struct handshake_channel *channel);
 /* May be called more than once. */

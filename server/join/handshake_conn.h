@@ -9,8 +9,10 @@
  * closes when the peer has closed, or soon. The peer closes or the transport breaks: the
  * connection closes. The peer is too slow: it is refused at the deadline. No room for a
  * connection: the oldest one in the handshake gives up its place; workers send HELLO at
- * once, so silent connections cannot keep them out. One thread, that of the loop; streams
- * of gRPC wait in a list under a mutex until the loop takes them. */
+ * once, so silent connections cannot keep them out. A connection that was part of a job
+ * returns here if it outlives the job, and waits for the next HELLO; nobody is refused if
+ * that does not come. One thread, that of the loop; streams of gRPC wait in a list under
+ * a mutex until the loop takes them. */
 #ifndef RS_SERVER_JOIN_HANDSHAKE_CONN_H
 #define RS_SERVER_JOIN_HANDSHAKE_CONN_H
 
@@ -108,6 +110,9 @@ void handshake_conns_close(struct handshake_conns *all);
 
 /* Adds a connection, whose time begins now. */
 void handshake_conn_init(struct handshake_conn *c, struct handshake_conns *all);
+/* Adds a connection that was part of a job, and processes what has come since. Returns
+ * false if the connection is freed. */
+bool handshake_conn_return(struct handshake_conn *c, struct handshake_conns *all, const struct frame_rest *rest);
 /* Processes received bytes. Returns false if the connection is freed. */
 bool handshake_conn_read(struct handshake_conn *c);
 /* Sends *refused and waits for the peer to close. Returns false if the connection is

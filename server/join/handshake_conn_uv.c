@@ -69,7 +69,7 @@ static bool handshake_conn_lost(struct handshake_conn *c, ssize_t rc)
 
 	if (t->explain)
 		t->explain(c, rc, &lost);
-	if (rc > 0 || !t->silent || !t->silent(c))
+	if (!c->deadline.kept && (rc > 0 || !t->silent || !t->silent(c)))
 		handshake_conn_log(c, &lost);
 	handshake_conn_close(c, CLOSE_LOST, &lost);
 	return false;
@@ -113,10 +113,42 @@ static bool handshake_conn_prepare(struct handshake_conn *c, bool *ret)
 	return false;
 }
 
-bool handshake_conn_read(struct handshake_conn *c)
+/* Processes n bytes at the target. Returns true if more can be received; else *ret says
+ * whether the connection still exists. */
+static bool handshake_conn_take(struct handshake_conn *c, size_t n, bool *ret)
 {
 	const struct handshake_transport *t = c->all->transport;
 	struct handshake_result res;
+	enum handshake_step step = handshake_received(&c->handshake, n, &res);
+
+	if (res.hello.job[0])
+		memcpy(c->job, res.hello.job, sizeof c->job);
+	switch (step) {
+	case HANDSHAKE_MORE:
+		return true;
+	case HANDSHAKE_SEND:
+		if (t->send(c, res.frame, res.frame_len))
+			return true;
+		*ret = handshake_conn_lost(c, 0);
+		break;
+	case HANDSHAKE_ADMIT:
+		*ret = handshake_conn_admit(c, &res);
+		break;
+	case HANDSHAKE_PROBED:
+		*ret = t->send(c, res.frame, res.frame_len) ? handshake_conn_leave(c) : handshake_conn_lost(c, 0);
+		break;
+	case HANDSHAKE_REFUSED:
+		if (t->explain)
+			t->explain(c, 1, &res.refused);
+		*ret = handshake_conn_refuse(c, &res.refused);
+		break;
+	}
+	return false;
+}
+
+bool handshake_conn_read(struct handshake_conn *c)
+{
+	const struct handshake_transport *t = c->all->transport;
 	bool exists = true;
 
 	if (c->deadline.leaves) {
@@ -131,33 +163,41 @@ bool handshake_conn_read(struct handshake_conn *c)
 		uint8_t *at;
 		size_t len = handshake_target(&c->handshake, &at);
 		ssize_t got = t->recv(c, at, len);
-		enum handshake_step step;
 
 		if (got == HANDSHAKE_AGAIN)
 			return true;
 		if (got <= 0)
 			return handshake_conn_lost(c, got);
-		step = handshake_received(&c->handshake, (size_t)got, &res);
-		if (res.hello.job[0])
-			memcpy(c->job, res.hello.job, sizeof c->job);
-		switch (step) {
-		case HANDSHAKE_MORE:
-			break;
-		case HANDSHAKE_SEND:
-			if (!t->send(c, res.frame, res.frame_len))
-				return handshake_conn_lost(c, 0);
-			break;
-		case HANDSHAKE_ADMIT:
-			return handshake_conn_admit(c, &res);
-		case HANDSHAKE_PROBED:
-			return t->send(c, res.frame, res.frame_len) ? handshake_conn_leave(c)
-								    : handshake_conn_lost(c, 0);
-		case HANDSHAKE_REFUSED:
-			if (t->explain)
-				t->explain(c, 1, &res.refused);
-			return handshake_conn_refuse(c, &res.refused);
-		}
+		if (!handshake_conn_take(c, (size_t)got, &exists))
+			return exists;
 	}
+}
+
+bool handshake_conn_return(struct handshake_conn *c, struct handshake_conns *all, const struct frame_rest *rest)
+{
+	bool exists = true;
+	struct rs_err e;
+
+	c->all = all;
+	c->job[0] = '\0';
+	deadlines_keep(&all->deadlines, &c->deadline, uv_now(all->loop));
+	if (handshake_init_again(&c->handshake, &all->policy, rest->skip, &e)) {
+		handshake_conn_close(c, CLOSE_DONE, NULL);
+		return false;
+	}
+	if (!handshake_conn_prepare(c, &exists))
+		return exists;
+	for (uint32_t off = 0; off < rest->have;) {
+		uint8_t *at;
+		size_t len = handshake_target(&c->handshake, &at);
+
+		len = len < rest->have - off ? len : rest->have - off;
+		memcpy(at, rest->bytes + off, len);
+		off += (uint32_t)len;
+		if (!handshake_conn_take(c, len, &exists))
+			return exists;
+	}
+	return handshake_conn_read(c);
 }
 
 static void on_tick(uv_timer_t *timer)
@@ -169,7 +209,7 @@ static void on_tick(uv_timer_t *timer)
 	while ((d = deadlines_due(&all->deadlines, uv_now(all->loop)))) {
 		struct handshake_conn *c = (struct handshake_conn *)d;
 
-		if (d->leaves) {
+		if (d->leaves || d->kept) {
 			handshake_conn_close(c, CLOSE_DONE, NULL);
 			continue;
 		}
@@ -203,7 +243,7 @@ bool handshake_conns_make_room(struct handshake_conns *all, const char *why)
 
 	if (!c)
 		return false;
-	if (!c->deadline.leaves) {
+	if (!c->deadline.leaves && !c->deadline.kept) {
 		refused = handshake_refusal_displaced(handshake_conn_missing(c), why);
 		handshake_conn_log(c, &refused);
 	}

@@ -41,6 +41,7 @@ struct tcp_handshake {
 	struct tcp_conn tcp;
 	uint8_t first[TLS_FIRST]; /* the first first_n bytes, until it is known whether they are TLS */
 	uint8_t first_n;
+	bool returned;               /* it was part of a job: what TLS knows was asked for then, and is asked again */
 	bool sorted;                 /* it is known whether the peer uses TLS */
 	struct tcp_channel *channel; /* NULL: plain, or TLS is not up yet */
 };
@@ -262,8 +263,9 @@ static enum handshake_transport_state tcp_prepare(struct handshake_conn *c, stru
 
 	if (!t->sorted)
 		state = tcp_sort(t, refused);
-	if (state == TRANSPORT_READY && !t->tcp.up)
+	if (state == TRANSPORT_READY && (!t->tcp.up || t->returned))
 		state = tcp_secure(t, refused);
+	t->returned = false;
 	return state;
 }
 
@@ -355,6 +357,21 @@ void tcp_handshakes_add(struct tcp_handshakes *all, int fd)
 	struct tcp_handshake *t = tcp_new(all, fd);
 
 	if (t && handshake_conn_read(&t->conn))
+		tcp_watch(t);
+}
+
+void tcp_handshakes_return(struct tcp_handshakes *all, struct tcp_conn *tcp, const struct frame_rest *rest)
+{
+	struct tcp_handshake *t = calloc(1, sizeof *t);
+
+	if (!t) {
+		tcp_conn_close(tcp);
+		return;
+	}
+	tcp_conn_move(&t->tcp, tcp);
+	t->sorted = true;
+	t->returned = t->tcp.ssl;
+	if (handshake_conn_return(&t->conn, &all->conns, rest))
 		tcp_watch(t);
 }
 

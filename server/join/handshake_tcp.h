@@ -38,6 +38,9 @@ int tcp_handshakes_new(struct tcp_handshakes **ret, const struct tcp_handshakes_
 void tcp_handshakes_set_tls(struct tcp_handshakes *all, SSL_CTX *tls);
 /* Starts the handshake of a connection. Takes over fd. */
 void tcp_handshakes_add(struct tcp_handshakes *all, int fd);
+/* Waits for the next HELLO on a connection that was part of a job, and moves *tcp away.
+ * rest: what has come since. */
+void tcp_handshakes_return(struct tcp_handshakes *all, struct tcp_conn *tcp, const struct frame_rest *rest);
 /* Refuses a connection without a handshake. Takes over fd. */
 void tcp_handshakes_refuse(struct tcp_handshakes *all, int fd, const struct control_refused *refused);
 /* Refuses a connection and closes fd at once, without waiting until the peer has read the

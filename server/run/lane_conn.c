@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/run/lane_conn.h"
+#include "server/run/lane_mail.h"
+
+#include <stdlib.h>
 
 enum {
 	/* A lane reads pending input before it sends results, because each result brings
@@ -117,6 +120,20 @@ void lane_conn_read_end(struct lane_conn *c)
 	lane_conn_charge(c, c->all->now_ns - c->all->began_ns);
 }
 
+/* Gives the connection of an ended session back to the server. Without memory it closes
+ * as others do. */
+static void lane_conn_part(struct lane_conn *c)
+{
+	struct lane_parted *to = malloc(sizeof *to);
+
+	if (!to)
+		return;
+	session_take_rest(c->session, &to->rest);
+	c->ops->part(c, to);
+	c->closed->parted = to;
+	lane_conns_close(c->all, c);
+}
+
 void lane_conn_flush(struct lane_conn *c)
 {
 	uint64_t before = uv_hrtime();
@@ -124,6 +141,8 @@ void lane_conn_flush(struct lane_conn *c)
 	c->all->moved = 0;
 	c->ops->flush(c);
 	lane_conn_charge(c, uv_hrtime() - before);
+	if (c->ops->part && session_parts(c->session))
+		lane_conn_part(c);
 }
 
 void lane_conn_sent(struct lane_conn *c, size_t n)

@@ -13,6 +13,7 @@
 
 struct lane_conn;
 struct lane_mail;
+struct lane_parted;
 
 /* The operations of a transport. */
 struct lane_conn_ops {
@@ -24,6 +25,9 @@ struct lane_conn_ops {
 	void (*sample)(struct lane_conn *c);
 	/* Calls session_acknowledged. NULL: acknowledgements prove nothing. */
 	void (*look)(struct lane_conn *c);
+	/* Moves the connection to *to, after which nothing of it may be used here but
+	 * close. NULL: it cannot outlive its session. */
+	void (*part)(struct lane_conn *c, struct lane_parted *to);
 	/* Closes, now or later, and frees the connection, whose session is freed. */
 	void (*close)(struct lane_conn *c);
 };
@@ -68,7 +72,7 @@ static inline bool lane_conn_may_read(const struct lane_conn *c, uint64_t limit_
 }
 /* Charges the time since lane_conn_read_begin to the connection. */
 void lane_conn_read_end(struct lane_conn *c);
-/* Calls ops->flush, and charges its time. */
+/* Calls ops->flush, and charges its time. A session that has ended may be freed. */
 void lane_conn_flush(struct lane_conn *c);
 
 /* Pass received or sent bytes to the session, with the time. */

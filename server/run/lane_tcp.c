@@ -6,6 +6,7 @@
  * call fails, or the peer closes early: session_lost() informs the core, which decides
  * what it means for the job. */
 #include "server/run/lane_tcp.h"
+#include "server/run/lane_mail.h"
 
 #include "common/loop_uv.h"
 
@@ -120,7 +121,7 @@ static void tcp_flush(struct lane_conn *conn)
 		tcp_broken(c, tcp_conn_reason(&c->tcp, reason));
 		return;
 	}
-	if (!c->shut && session_shut(c->conn.session)) {
+	if (!c->shut && session_shut(c->conn.session) && !session_parts(c->conn.session)) {
 		c->shut = true;
 		tcp_conn_shutdown(&c->tcp);
 	}
@@ -167,16 +168,25 @@ static void tcp_on_poll(uv_poll_t *poll, int status, int events)
 		c->conn.write_wait = false;
 		lane_conn_flush(&c->conn);
 	}
-	if (events & UV_READABLE)
+	if (events & UV_READABLE && c->conn.session)
 		tcp_read(c);
 	lane_conns_turn(c->conn.all);
+}
+
+static void tcp_part(struct lane_conn *conn, struct lane_parted *to)
+{
+	struct tcp *c = (struct tcp *)conn;
+
+	uv_poll_stop(&c->poll); /* another loop will watch the socket */
+	tcp_conn_move(&to->tcp, &c->tcp);
 }
 
 static void tcp_on_closed(uv_handle_t *h)
 {
 	struct tcp *c = h->data;
 
-	tcp_conn_close(&c->tcp);
+	if (c->tcp.fd >= 0) /* else it has parted */
+		tcp_conn_close(&c->tcp);
 	free(c);
 }
 
@@ -190,7 +200,7 @@ static void tcp_close(struct lane_conn *conn)
 struct lane_conn *lane_tcp_new(struct lane_conns *all, struct tcp_conn *tcp, uint32_t silence_ms)
 {
 	static const struct lane_conn_ops ops = {
-	    .flush = tcp_flush, .sample = tcp_sample, .look = tcp_look, .close = tcp_close};
+	    .flush = tcp_flush, .sample = tcp_sample, .look = tcp_look, .part = tcp_part, .close = tcp_close};
 	struct tcp *c = calloc(1, sizeof *c);
 
 	if (!c || rs_poll_init(all->loop, &c->poll, tcp->fd, NULL)) {

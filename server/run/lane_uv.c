@@ -441,6 +441,8 @@ int lane_thread_attach_stream(struct lane_thread *t, const struct rpc_api *rpc, 
 
 	if (!l)
 		return RS_ENOMEM;
+	l->admit.session.keeps = false; /* a call ends with its job */
+	l->welcome.features &= ~FEATURE_RECONFIGURE;
 	l->rpc = rpc;
 	l->queue = rpc->server_queue(server, t->index);
 	l->stream = stream;

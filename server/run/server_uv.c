@@ -243,6 +243,9 @@ static void server_on_mail(struct mailbox *m, struct mail *mail)
 		if (lm->failed)
 			registry_failed(s->registry, ev->job, &ev->why, NULL);
 		registry_session_closed(s->registry, ev->job, ev->rank, ev->lane, ev->clean);
+		if (lm->parted)
+			tcp_handshakes_return(s->handshakes, &lm->parted->tcp, &lm->parted->rest);
+		free(lm->parted);
 	} else {
 		registry_lane_event(s->registry, ev);
 	}

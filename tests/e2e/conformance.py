@@ -25,8 +25,8 @@ import wire  # finds proto/python
 import blocks
 import numpy as np
 from conformance_rows import (
-    CLIENT_HELLO, DIFFERENT, EARLY, ENCODINGS, ENDS, FIRST, HELLO, KIB64, MISMATCH, NONFINITES, OTHERWISE, PROBES,
-    PROOFS, REFUSED, RETAIN, RULES, SECOND, SILENT, STARTS, SUMS, UNPROVEN, data, encoded,
+    CLIENT_HELLO, CLOSED, DIFFERENT, EARLY, ENCODINGS, ENDS, FIRST, GOES_ON, HELLO, KIB64, MISMATCH, NONFINITES,
+    OTHERWISE, PROBES, PROOFS, REFUSED, RETAIN, RULES, SECOND, SILENT, STARTS, SUMS, UNPROVEN, data, encoded,
 )  # fmt: skip
 from wire import RESUME, VIEW, pb
 
@@ -194,6 +194,35 @@ class Table:
         for client in clients:
             client.expect(wire.START)
 
+    def goes_on(self, between=(), features=16, kept=True):
+        """Two ranks end their generation and join the next one, on the same connections. between: frames before HELLO.
+        kept: whether the reducer keeps the connection."""
+        job = next(self.names)
+        clients = [self.connect(), self.connect()]
+        for rank, client in enumerate(clients):
+            client.join(job=job, rank=rank, world_size=2, features=features)
+        for client in clients:
+            client.expect(wire.START)
+        self.send(clients[0], [data([1]), wire.frame(wire.ABORT, pb.Abort(code=CLOSED, message="it goes on"))])
+        while clients[1].receive()[0] != wire.ABORT:
+            pass
+        hello = {"job": job, "world_size": 2, "features": features, "generation": 7}
+        for rank, client in enumerate(clients):
+            self.send(client, [*between, wire.hello(rank=1 - rank, **hello)])
+        if not kept:
+            for client in clients:
+                while (found := client.receive()) and found[0] != wire.WELCOME:
+                    pass
+                if found:
+                    raise AssertionError("the connection is kept")
+            return
+        for client in clients:
+            while (found := client.receive()) and found[0] != wire.WELCOME:
+                pass
+            if not found:
+                raise AssertionError("the connection is not kept")
+            client.expect(wire.START)
+
     def rule(self, frames, code, before=(), end=False, **values):
         good, bad = self.pair(**values)
         self.send(good, before)
@@ -281,6 +310,8 @@ class Table:
             self.row(f"PROBE: {name}", lambda: self.early(frames, code, retain=True, rejoin=True, features=3))
         for announced in ((3, 3), (2, 2), (1, 3), (0, 0)):
             self.row(f"return of ranks with the features {announced}", lambda: self.comes_back(announced))
+        for name, how in GOES_ON:
+            self.row(f"the next generation: {name}", lambda: self.goes_on(**{"kept": not self.grpc, **how}))
         for name, frames, code in RULES:
             self.row(f"running: {name}", lambda: self.rule(frames, code))
         for name, frames, code in NONFINITES:

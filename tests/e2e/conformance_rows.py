@@ -72,6 +72,17 @@ FIRST = [
                          ("PROOF", wire.PROOF), ("HAVE", HAVE), ("VIEW", VIEW), ("SETTLE", SETTLE))),
 ]  # fmt: skip
 
+# What comes between the end of a generation and the answer to the next HELLO, and whether
+# the reducer keeps the connection.
+GOES_ON = [
+    ("HELLO alone", {}),
+    ("without the feature", {"features": 15, "kept": False}),
+    ("after DATA", {"between": [data([1] * 9), data([1], seq=1)]}),
+    ("after frames that break the rules", {"between": [wire.frame(wire.WELCOME), wire.frame(wire.GOODBYE), view([9])]}),
+    ("after ABORT", {"between": [wire.frame(wire.ABORT)]}),
+    ("after noise", {"between": [NOISE], "kept": False}),
+]  # fmt: skip
+
 # Fields of HELLO, and the code of REFUSED.
 HELLO = [
     ({"job": ""}, PROTO),

@@ -77,7 +77,7 @@ def rounds(rank, world, n, gates, all_reduce, group, broadcast):
         assert (broadcast(values(rank, seq)[:77], root) == values(root, seq)[:77]).all(), f"broadcast of round {seq}"
 
 
-def reference(rank, world, settings, n, gates, wire):
+def reference(rank, world, settings, n, gates, wire, moves):
     import client
     import protocol
     import vectors
@@ -105,6 +105,11 @@ def reference(rank, world, settings, n, gates, wire):
         return call(lambda: comm.group(tensors, block=block, **(wire if encoded else {})))
 
     call(comm.join)
+    if moves:
+        rounds(rank, world, n, [], lambda *x: all_reduce(*x), lambda x: call(comm.group, x),
+               lambda *x: call(comm.broadcast, *x))  # fmt: skip
+        rank = world - 1 - rank
+        call(comm.reconfigure, rank, world, 1)
     if wire:
         encoded_rounds(rank, world, n, gates, wire, lambda *x: all_reduce(*x, **wire), encoded_group)
     else:
@@ -112,7 +117,7 @@ def reference(rank, world, settings, n, gates, wire):
     call(comm.close)
 
 
-def product(rank, world, n, gates, wire):
+def product(rank, world, n, gates, wire, moves):
     import reduction
 
     with reduction.Communicator() as comm:
@@ -127,6 +132,10 @@ def product(rank, world, n, gates, wire):
         def all_reduce(array, name):
             return comm.all_reduce(array, name=name)
 
+        if moves:
+            rounds(rank, world, n, [], all_reduce, lambda tensors: group(tensors), broadcast)
+            rank = world - 1 - rank
+            comm.reconfigure(rank, world, 1)
         if wire:
             encoded_rounds(rank, world, n, gates, wire, all_reduce, lambda tensors, _: group(tensors))
         else:
@@ -135,11 +144,11 @@ def product(rank, world, n, gates, wire):
 
 def main():
     kind, rank, world, settings = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), json.loads(sys.argv[4])
-    n, gates, wire = settings.pop("rounds"), settings.pop("gates", []), settings.pop("wire", None)
+    how = [settings.pop(key, None) for key in ("rounds", "gates", "wire", "moves")]
     if kind == "product":
-        product(rank, world, n, gates, wire)
+        product(rank, world, *how)
     else:
-        reference(rank, world, settings, n, gates, wire)
+        reference(rank, world, settings, *how)
     print(json.dumps({"what": "done", "pid": os.getpid()}), flush=True)
 
 

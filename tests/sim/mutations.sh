@@ -259,6 +259,18 @@ a machine that is gone counts as stopped
 a worker without a secret is admitted
 	server/join/handshake.c
 	s/if \(!p->secret\)/if (!p->secret || !hello->has_nonce)/
+frames of the last generation are taken
+	agent/worker/core/link_io.c
+	s/if \(link_is_stale\(l\)\)/if (0)/
+stable operations of the last generation count
+	agent/worker/core/exchange_rejoin.c
+	s/x->start = x->stable = /x->start = /
+a frame that is partly sent is dropped to reconfigure
+	agent/worker/core/exchange_rejoin.c
+	s/if \(!x->saved\)/if (1)/
+connections are kept by a rank that leaves
+	agent/worker/core/exchange_end.c
+	s/ && !x->leaving;/;/
 LIST
 }
 

@@ -7,6 +7,7 @@
  *     sim_run     processes events from a heap, always the earliest
  *     sim_net     connections: bytes arrive in order, in pieces of any size, late, or not at all
  *     sim_rank    a worker, in place of engine_uv.c and conn_tcp.c
+ *     sim_move    a worker that goes on in the next generation, on the same connections
  *     sim_reducer a reducer, in place of server_uv.c, lane_uv.c, lane_tcp.c and mailbox_uv.c
  *     sim_accept  its handshakes, in place of handshake_conn_uv.c and handshake_tcp.c
  *     sim_guard   secrets of jobs, and peers without them
@@ -159,6 +160,7 @@ struct conn {
 	/* on the reducer's side */
 	enum phase phase;
 	struct handshake shake; /* in PHASE_HANDSHAKE */
+	bool kept;              /* it was part of a job before */
 	uint64_t deadline_ms;
 	struct lane_thread_sim *thread;
 	struct session *session;
@@ -287,6 +289,7 @@ struct team {
 	unsigned ended;      /* of them */
 	struct team *before; /* the generation before this one; NULL: none */
 	bool born;           /* one of its ranks has started */
+	bool moves;          /* its ranks are those of `before` that still live, on their connections */
 	bool together;       /* starts when all ranks of `before` have ended; else each rank when its predecessor has */
 	bool damaged;        /* bytes of one of its connections were damaged */
 	bool again;          /* has the same generation as `before`, which fails */
@@ -324,6 +327,7 @@ struct rank {
 	unsigned index;   /* rank */
 	enum rank_state state;
 	struct exchange *x;
+	struct rank **self; /* the exchange's `user`: this rank; owned with x */
 	struct conn *conn[SIM_LINKS];
 	uint32_t narrow[SIM_REDUCERS][2]; /* by side: larger messages to it are lost; 0: no limit */
 	uint64_t narrow_us[SIM_REDUCERS]; /* since when */
@@ -353,6 +357,21 @@ void rank_abort(struct rank *k, int code, const char *message);
 void rank_kill(struct rank *k, bool silent);
 void rank_end(struct rank *k, enum rank_state state);
 void rank_drop(struct rank *k); /* at the end of a run */
+
+void rank_settle(struct rank *k); /* to be called after every call of its exchange */
+
+/* ---- workers that go on: sim_move.c ---- */
+
+/* Draws whether the ranks of a team are those of the team before, and then takes over
+ * their configuration. */
+void move_draw(struct sim *s, struct team *t);
+/* Drops faults that such a rank cannot have, after they are drawn. */
+void move_drop_faults(struct team *t);
+/* Lets a rank that is to be born take over the exchange and the connections of its
+ * predecessor. Returns false if there is none that can go on. */
+bool move_birth(struct rank *k);
+/* Returns the rank as which this one goes on; NULL: none. */
+struct rank *move_next(const struct rank *k);
 
 /* ---- reducers: sim_reducer.c, sim_accept.c ---- */
 
@@ -413,6 +432,8 @@ void reducer_writable(struct conn *c);
 void reducer_hand_over(struct conn *c, const struct registry_admit *admit, const struct control_welcome *welcome);
 
 void accept_conn(struct conn *c); /* EV_ACCEPT */
+/* The connection has outlived its session. */
+void accept_return(struct conn *c, const struct frame_rest *rest);
 void accept_readable(struct conn *c);
 void accept_tick(struct reducer *r);
 void accept_intruder(struct reducer *r); /* EV_INTRUDER */
@@ -492,6 +513,8 @@ struct sim_stats {
 	uint64_t narrow;     /* sentences that say that only small messages pass */
 	uint64_t probes;     /* PROBE frames that were too large for a path */
 	uint64_t survived;   /* faults that a job had to survive, and did */
+	uint64_t moved;      /* ranks that went on in the next generation */
+	uint64_t kept;       /* connections on which such a rank was admitted */
 	uint64_t stopped;    /* reports of ranks that are stopped */
 };
 
@@ -542,6 +565,8 @@ bool sim_run(uint64_t seed, const struct sim_setup *setup, struct sim_stats *sta
 	     size_t size);
 /* Ends a rank, for which the next generation may wait. */
 void team_rank_ended(struct rank *k);
+/* Processes EV_RANK_BIRTH. */
+void team_birth(struct rank *k);
 /* Fails the run with this sentence; later calls are ignored. */
 void sim_fail(struct sim *s, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 

@@ -10,6 +10,7 @@
 enum {
 	REFUSED_LINGER_MS = 1000,
 	HANDSHAKE_MS = 2000,
+	KEEP_MS = 5000, /* shorter than a reducer's, so that it ends within a run */
 	INTRUDER_TRIES = 40,
 };
 
@@ -142,54 +143,83 @@ static void greet(struct conn *c, const struct handshake_result *who)
 		refuse(c, &refused);
 	} else {
 		handshake_close(&c->shake);
+		c->sim->stats->kept += c->kept;
 		draw_intruder(c, &who->hello);
 		reducer_hand_over(c, &admit, &who->welcome);
 		registry_admitted(c->reducer->registry, admit.stripe.job);
 	}
 }
 
+/* Processes n bytes at the target. Returns false if no more may be received. */
+static bool take(struct conn *c, size_t n)
+{
+	struct handshake_result res;
+
+	switch (handshake_received(&c->shake, n, &res)) {
+	case HANDSHAKE_MORE:
+		return true;
+	case HANDSHAKE_SEND:
+		if (guard_is_impostor(c)) {
+			guard_impose(c);
+			accept_readable(c);
+			return false;
+		}
+		if (guard_send(c, REDUCER, res.frame, res.frame_len))
+			return true;
+		turn_away(c);
+		break;
+	case HANDSHAKE_ADMIT:
+		greet(c, &res);
+		break;
+	case HANDSHAKE_PROBED: /* the simulated workers do not ask */
+		turn_away(c);
+		break;
+	case HANDSHAKE_REFUSED:
+		refuse(c, &res.refused);
+		break;
+	}
+	return false;
+}
+
 static void read_frames(struct conn *c)
 {
-	for (;;) {
-		struct handshake_result res;
-		struct iovec iov;
-		uint8_t *at;
-		ssize_t got;
+	ssize_t got;
 
-		iov.iov_len = handshake_target(&c->shake, &at);
+	do {
+		uint8_t *at;
+		struct iovec iov = {.iov_len = handshake_target(&c->shake, &at)};
+
 		iov.iov_base = at;
 		got = net_read(c, REDUCER, &iov, 1);
-		if (got == NET_AGAIN)
-			return;
-		if (got <= 0) {
-			turn_away(c);
-			return;
-		}
-		switch (handshake_received(&c->shake, (size_t)got, &res)) {
-		case HANDSHAKE_MORE:
-			break;
-		case HANDSHAKE_SEND:
-			if (guard_is_impostor(c)) {
-				guard_impose(c);
-				accept_readable(c);
-				return;
-			}
-			if (!guard_send(c, REDUCER, res.frame, res.frame_len)) {
-				turn_away(c);
-				return;
-			}
-			break;
-		case HANDSHAKE_ADMIT:
-			greet(c, &res);
-			return;
-		case HANDSHAKE_PROBED: /* the simulated workers do not ask */
-			turn_away(c);
-			return;
-		case HANDSHAKE_REFUSED:
-			refuse(c, &res.refused);
-			return;
-		}
+	} while (got > 0 && take(c, (size_t)got));
+	if (got <= 0 && got != NET_AGAIN)
+		turn_away(c);
+}
+
+void accept_return(struct conn *c, const struct frame_rest *rest)
+{
+	struct rs_err e;
+
+	if (!c->end[REDUCER].open)
+		return;
+	c->phase = PHASE_HANDSHAKE;
+	c->kept = true;
+	c->deadline_ms = sim_ms(c->sim) + KEEP_MS;
+	if (handshake_init_again(&c->shake, &c->reducer->policy, rest->skip, &e)) {
+		sim_fail(c->sim, "handshake_init_again: %s", e.msg);
+		return;
 	}
+	for (uint32_t off = 0; off < rest->have;) {
+		uint8_t *at;
+		size_t len = handshake_target(&c->shake, &at);
+
+		len = len < rest->have - off ? len : rest->have - off;
+		memcpy(at, rest->bytes + off, len);
+		off += (uint32_t)len;
+		if (!take(c, len))
+			return;
+	}
+	net_look_again(c, REDUCER);
 }
 
 void accept_conn(struct conn *c)
@@ -230,7 +260,7 @@ void accept_tick(struct reducer *r)
 
 		if (c->reducer != r || sim_ms(r->sim) < c->deadline_ms)
 			continue;
-		if (c->phase == PHASE_REFUSED) {
+		if (c->phase == PHASE_REFUSED || (c->phase == PHASE_HANDSHAKE && c->kept)) {
 			turn_away(c);
 		} else if (c->phase == PHASE_HANDSHAKE) {
 			refused = handshake_refusal_timeout(handshake_missing(&c->shake), HANDSHAKE_MS);

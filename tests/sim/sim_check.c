@@ -161,7 +161,8 @@ static void check_stable(struct sim *s, const struct stripe *st)
 		const struct conn *c = st->sessions[r] ? session_user(st->sessions[r]) : NULL;
 
 		/* a rank that leaves with operations pending gets no results */
-		if (c && c->rank && !st->sessions[r]->departed && st->stable > first_pending(c->rank))
+		if (c && c->rank && c->rank->team->generation == st->p.generation && !st->sessions[r]->departed &&
+		    st->stable > first_pending(c->rank))
 			sim_fail(s, "a reducer takes operation %llu for stable, rank %u waits for %llu",
 				 (unsigned long long)st->stable - 1, r, (unsigned long long)first_pending(c->rank));
 	}

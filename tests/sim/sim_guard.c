@@ -61,7 +61,7 @@ const char *guard_blames(const struct rank *k)
 
 static int rank_secret(void *user, struct auth_secret *ret, struct rs_err *e)
 {
-	const struct rank *k = user;
+	const struct rank *k = *(struct rank **)user;
 
 	(void)e;
 	/* a wrong secret is that of another job, which must be refused */
@@ -71,7 +71,7 @@ static int rank_secret(void *user, struct auth_secret *ret, struct rs_err *e)
 
 static int rank_bytes(void *user, void *buf, size_t n, struct rs_err *e)
 {
-	struct rank *k = user;
+	struct rank *k = *(struct rank **)user;
 
 	return sim_bytes(&k->sim->reducers[0], buf, n, e);
 }

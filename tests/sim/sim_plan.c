@@ -177,7 +177,7 @@ static void draw_op(struct sim *s, const struct team *t, struct op_plan *p)
 	/* no name twice: with error feedback the second result would depend on the
 	 * first */
 	if (sim_chance(s, 50))
-		snprintf(p->name, sizeof p->name, "layer%u", (unsigned)(p - t->ops));
+		snprintf(p->name, sizeof p->name, "layer%u.%u", t->index, (unsigned)(p - t->ops));
 }
 
 /* Draws the operation that one rank calls instead, so that the others cannot agree with
@@ -330,8 +330,10 @@ static void draw_team(struct sim *s, const char *job, unsigned run, struct team 
 		t->processes_all += t->processes[r];
 	}
 	draw_config(s, t);
+	t->before = before;
+	move_draw(s, t);
 	t->ops_n = sim_below(s, sim_chance(s, 80) ? 6 : SIM_OPS + 1);
-	if (sim_chance(s, 4)) { /* one stream that is longer than the retained results */
+	if (sim_chance(s, 4) && !t->moves) { /* one stream that is longer than the retained results */
 		t->ops_n = SIM_OPS;
 		t->cfg.sharding.priorities = 1;
 	}
@@ -342,8 +344,10 @@ static void draw_team(struct sim *s, const char *job, unsigned run, struct team 
 	/* the others end the rank that hangs: they must not leave before */
 	if (t->faults_n && t->faults[0].kind != FAULT_HANG && sim_chance(s, 20))
 		draw_fault(s, t);
-	t->before = before;
-	if (before && before->faults_n && leaves_nothing(before) && sim_chance(s, 50)) {
+	if (t->moves) {
+		move_drop_faults(t);
+		t->generation = before->generation + 1 + sim_below(s, 3);
+	} else if (before && before->faults_n && leaves_nothing(before) && sim_chance(s, 50)) {
 		t->generation = before->generation;
 		t->again = t->together = true;
 	} else if (before) {

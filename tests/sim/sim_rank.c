@@ -12,8 +12,6 @@
 
 enum { RANK_IOVECS = 32 };
 
-static void settle(struct rank *k);
-
 bool rank_stopped(const struct rank *k)
 {
 	return k->sim->now_us < k->stopped_until_us;
@@ -201,7 +199,7 @@ void rank_ready(struct rank *k, unsigned op)
 	if (o->ready < o->op.of.count)
 		sim_in(k->sim, sim_below(k->sim, 1000), EV_RANK_READY, k->process, op);
 	exchange_poke(k->x);
-	settle(k);
+	rank_settle(k);
 }
 
 /* ---- connections ---- */
@@ -298,7 +296,7 @@ void rank_readable(struct conn *c)
 		lose(c, lost);
 	else
 		write_all(c);
-	settle(k);
+	rank_settle(k);
 }
 
 void rank_writable(struct conn *c)
@@ -308,7 +306,7 @@ void rank_writable(struct conn *c)
 	if (rank_stopped(k) || !c->up)
 		return;
 	write_all(c);
-	settle(k);
+	rank_settle(k);
 }
 
 static void begin_connect(struct rank *k, unsigned link)
@@ -349,7 +347,7 @@ void rank_connect(struct conn *c)
 		exchange_connected(k->x, c->link, sim_ms(s));
 		write_all(c);
 	}
-	settle(k);
+	rank_settle(k);
 }
 
 static void service(struct rank *k, unsigned link)
@@ -399,7 +397,7 @@ static void leave_if_done(struct rank *k)
 }
 
 /* Call it after every call of the exchange. Afterwards the rank may have left. */
-static void settle(struct rank *k)
+void rank_settle(struct rank *k)
 {
 	unsigned first = sim_below(k->sim, 16);
 
@@ -431,7 +429,7 @@ static void settle(struct rank *k)
 static void on_reducer(void *user, const struct rs_reducer *r, enum exchange_change how, const char *why)
 {
 	bool lives = how == EXCHANGE_BACK;
-	struct rank *k = user;
+	struct rank *k = *(struct rank **)user;
 
 	trace(k->sim, "%s rank %u: reducer %s is %s%s", k->team->job, k->index, r->id,
 	      lives ? "back" : "lost: ", lives ? "" : why);
@@ -465,10 +463,13 @@ void rank_birth(struct rank *k)
 	    .kernels = k->sim->kernels,
 	    .adaptive = t->adaptive,
 	    .reducer_changed = on_reducer,
-	    .user = k,
 	};
 	struct rs_err e;
 
+	opt.user = k->self = malloc(sizeof *k->self);
+	if (!k->self)
+		abort();
+	*k->self = k;
 	snprintf(run, sizeof run, "run-%u%s", t->evident ? 0 : t->run, fault_stranger(k) ? "-other" : "");
 	if (t->evident)
 		snprintf(evidence, sizeof evidence, "launcher=%u", t->run);
@@ -483,7 +484,18 @@ void rank_birth(struct rank *k)
 	k->armed_ms = UINT64_MAX;
 	step_later(k, sim_below(k->sim, t->pause_us + 1));
 	fault_after_birth(k);
-	settle(k);
+	rank_settle(k);
+}
+
+/* Goes on in the next generation, or says goodbye. */
+static void leave(struct rank *k)
+{
+	struct rank *next = move_next(k);
+
+	if (next)
+		team_birth(next);
+	else
+		rank_goodbye(k);
 }
 
 /* Runs the next action of the program: operations, and GOODBYE after the last one. */
@@ -500,7 +512,7 @@ void rank_step(struct rank *k)
 		if (k->submitted < k->todo && call(k))
 			sim_fail(k->sim, "%s rank %u: an exchange that ends has taken an operation", k->team->job,
 				 k->index);
-		rank_goodbye(k);
+		leave(k);
 		return;
 	}
 	while (k->submitted < k->todo && k->submitted - k->done < k->pending_most && k->state == RANK_ALIVE) {
@@ -513,11 +525,11 @@ void rank_step(struct rank *k)
 	}
 	if (k->state != RANK_ALIVE)
 		return;
-	settle(k);
+	rank_settle(k);
 	/* opening a communicator returns after all ranks have joined: none leaves
 	 * before */
 	if (k->state == RANK_ALIVE && k->running_seen && k->done == k->todo && !k->hangs)
-		rank_goodbye(k);
+		leave(k);
 }
 
 void rank_goodbye(struct rank *k)
@@ -526,14 +538,14 @@ void rank_goodbye(struct rank *k)
 	k->sent_goodbye = true;
 	fault_after_goodbye(k);
 	exchange_goodbye(k->x, sim_ms(k->sim));
-	settle(k);
+	rank_settle(k);
 }
 
 void rank_abort(struct rank *k, int code, const char *message)
 {
 	trace(k->sim, "%s rank %u ends the job: %s", k->team->job, k->index, message);
 	exchange_abort(k->x, code, message, sim_ms(k->sim));
-	settle(k);
+	rank_settle(k);
 }
 
 void rank_tick(struct rank *k)
@@ -546,7 +558,7 @@ void rank_tick(struct rank *k)
 	}
 	k->armed_ms = UINT64_MAX;
 	exchange_tick(k->x, sim_ms(k->sim));
-	settle(k);
+	rank_settle(k);
 }
 
 void rank_stop(struct rank *k, uint32_t for_us)
@@ -575,7 +587,9 @@ void rank_end(struct rank *k, enum rank_state state)
 		if (k->ops[i].submitted && !k->ops[i].done)
 			op_free(&k->ops[i]);
 	exchange_free(k->x);
+	free(k->self);
 	k->x = NULL;
+	k->self = NULL;
 	k->state = state;
 	k->team->ended++;
 	k->sim->ranks_ended++;
@@ -606,4 +620,5 @@ void rank_drop(struct rank *k)
 		if (k->ops[i].submitted && !k->ops[i].done)
 			op_free(&k->ops[i]);
 	exchange_free(k->x);
+	free(k->self);
 }

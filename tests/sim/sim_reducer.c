@@ -9,7 +9,15 @@
 
 enum { REDUCER_IOVECS = 8 };
 
-enum message_type { MESSAGE_ATTACH, MESSAGE_START, MESSAGE_TELL, MESSAGE_ASK, MESSAGE_ABORT, MESSAGE_EVENT };
+enum message_type {
+	MESSAGE_ATTACH,
+	MESSAGE_START,
+	MESSAGE_TELL,
+	MESSAGE_ASK,
+	MESSAGE_ABORT,
+	MESSAGE_EVENT,
+	MESSAGE_PARTED
+};
 
 struct message {
 	struct message *next;
@@ -24,6 +32,7 @@ struct message {
 	struct rs_err why;
 	struct rs_cause cause;
 	struct lane_event event;
+	struct frame_rest rest;
 	uint32_t frame_len;
 	uint8_t frame[];
 };
@@ -151,6 +160,21 @@ static void conn_close(struct conn *c)
 	net_close(c, REDUCER);
 }
 
+/* The connection goes back to the accept loop, behind the news that its session is
+ * closed. */
+static void conn_part(struct conn *c)
+{
+	struct message *l = message_new(MESSAGE_PARTED, 0, 0);
+
+	l->conn = c;
+	session_take_rest(c->session, &l->rest);
+	check_last_session(c->session);
+	session_free(c->session);
+	c->session = NULL;
+	c->phase = PHASE_HANDED;
+	post(c->reducer, 0, l);
+}
+
 static bool receive_once(struct conn *c)
 {
 	struct iovec iov[2];
@@ -193,7 +217,9 @@ static void conn_flush(struct conn *c)
 		}
 		session_sent(c->session, (size_t)sent, sim_ms(c->sim));
 	}
-	if (session_shut(c->session))
+	if (session_parts(c->session))
+		conn_part(c);
+	else if (session_shut(c->session))
 		net_shutdown(c, REDUCER);
 }
 
@@ -298,6 +324,7 @@ static void lane_mail(struct lane_thread_sim *t, const struct message *l)
 		lane_abort(t->core, l->job, &l->why, &l->cause);
 		break;
 	case MESSAGE_EVENT:
+	case MESSAGE_PARTED:
 		break;
 	}
 	flush_all(t);
@@ -307,7 +334,9 @@ static void registry_mail(struct reducer *r, const struct message *l)
 {
 	const struct lane_event *ev = &l->event;
 
-	if (ev->type == LANE_FAILED)
+	if (l->type == MESSAGE_PARTED)
+		accept_return(l->conn, &l->rest);
+	else if (ev->type == LANE_FAILED)
 		registry_failed(r->registry, ev->job, &ev->why, &ev->cause);
 	else if (ev->type == LANE_CLOSED)
 		registry_session_closed(r->registry, ev->job, ev->rank, ev->lane, ev->clean);

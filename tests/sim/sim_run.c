@@ -25,13 +25,13 @@ void sim_fail(struct sim *s, const char *fmt, ...)
 	trace(s, "FAILED: %s", s->why);
 }
 
-static void birth(struct rank *k)
+void team_birth(struct rank *k)
 {
 	if (k->state != RANK_UNBORN)
 		return;
 	if (fault_absent(k))
 		rank_end(k, RANK_DEAD);
-	else
+	else if (!move_birth(k))
 		rank_birth(k);
 }
 
@@ -88,7 +88,7 @@ static void dispatch(struct sim *s, const struct sim_event *ev)
 {
 	switch ((enum event_type)ev->type) {
 	case EV_RANK_BIRTH:
-		birth(&s->ranks[ev->a]);
+		team_birth(&s->ranks[ev->a]);
 		break;
 	case EV_RANK_STEP:
 		rank_step(&s->ranks[ev->a]);

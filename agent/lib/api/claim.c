@@ -33,22 +33,26 @@ static void claim_init(void)
 	pthread_atfork(claim_lock, claim_unlock, claim_unlock);
 }
 
-static uint64_t claim_hash(const struct backend_options *opt)
+/* Hashes the job with its reducers. */
+static uint64_t claim_hash_job(const struct backend_options *opt)
 {
-	const uint32_t place[] = {opt->generation, opt->rank};
-	uint64_t h = XXH3_64bits_withSeed(opt->job, strlen(opt->job), XXH3_64bits(place, sizeof place));
+	uint64_t h = XXH3_64bits(opt->job, strlen(opt->job));
 
 	for (unsigned i = 0; i < opt->cfg->reducers_n; i++)
 		h = XXH3_64bits_withSeed(opt->cfg->reducers[i].address, strlen(opt->cfg->reducers[i].address), h);
-	return h ? h : 1;
+	return h;
 }
 
-int comm_claim(struct reduction_comm *c, const struct backend_options *opt, struct rs_err *e)
+/* Claims the communicator's place. Returns false if another one of this process has it
+ * and works. */
+static bool claim_place(struct reduction_comm *c)
 {
-	uint64_t claim = claim_hash(opt);
+	const uint32_t place[] = {c->generation, c->rank};
+	uint64_t claim = XXH3_64bits_withSeed(place, sizeof place, c->claim_job);
 	struct reduction_comm *other;
 	struct rs_err broken;
 
+	claim = claim ? claim : 1;
 	pthread_once(&claims.once, claim_init);
 	claim_lock();
 	other = claims.first;
@@ -60,13 +64,29 @@ int comm_claim(struct reduction_comm *c, const struct backend_options *opt, stru
 		claims.first = c;
 	}
 	claim_unlock();
-	if (other)
-		return rs_fail(
-		    e, RS_EREFUSED,
-		    "rank %u of job %s, generation %u, is already open in this process (pid %ld): close that "
-		    "communicator first, or give the second one another job name",
-		    opt->rank, opt->job, opt->generation, (long)c->pid);
-	return RS_OK;
+	return !other;
+}
+
+int comm_claim(struct reduction_comm *c, const struct backend_options *opt, struct rs_err *e)
+{
+	c->claim_job = claim_hash_job(opt);
+	if (claim_place(c))
+		return RS_OK;
+	return rs_fail(e, RS_EREFUSED,
+		       "rank %u of job %s, generation %u, is already open in this process (pid %ld): close that "
+		       "communicator first, or give the second one another job name",
+		       opt->rank, opt->job, opt->generation, (long)c->pid);
+}
+
+int comm_claim_again(struct reduction_comm *c, struct rs_err *e)
+{
+	comm_unclaim(c);
+	if (claim_place(c))
+		return RS_OK;
+	return rs_fail(e, RS_EREFUSED,
+		       "rank %u of this job, generation %u, is already open in this process (pid %ld): close that "
+		       "communicator first",
+		       c->rank, c->generation, (long)c->pid);
 }
 
 void comm_unclaim(struct reduction_comm *c)

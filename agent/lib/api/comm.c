@@ -67,6 +67,13 @@ void comm_abort(struct reduction_comm *c, const char *reason)
 		c->backend->v->abort(c->backend, &e);
 }
 
+void comm_mend(struct reduction_comm *c)
+{
+	pthread_mutex_lock(&c->lock);
+	c->aborted = c->broken = false;
+	pthread_mutex_unlock(&c->lock);
+}
+
 bool comm_aborted(struct reduction_comm *c)
 {
 	bool aborted;

@@ -17,10 +17,12 @@
  * change. */
 struct reduction_comm {
 	struct backend *backend;
-	struct node_agent *node; /* the node agent that this process runs; NULL: none */
-	unsigned rank, world_size;
+	struct node_agent *node;   /* the node agent that this process runs; NULL: none */
+	unsigned rank, world_size; /* these three change only in reduction_reconfigure() */
+	uint32_t generation;
 	struct reduction_comm *claims_next; /* claim.c */
 	uint64_t claim;                     /* hash of the place in a job that it claims; 0: none */
+	uint64_t claim_job;                 /* hash of the job alone */
 	pid_t pid; /* of the process that has opened it; a child that it forks must not use it */
 	struct request_pool *requests;
 	pthread_mutex_t
@@ -49,6 +51,8 @@ void comm_break(struct reduction_comm *c, const struct rs_err *err);
 /* Ends the job on all ranks: breaks the communicator and aborts the backend, once.
  * reason: "" is none. */
 void comm_abort(struct reduction_comm *c, const char *reason);
+/* The job has another generation, in which nothing is broken. */
+void comm_mend(struct reduction_comm *c);
 /* Returns whether comm_abort was called. */
 bool comm_aborted(struct reduction_comm *c);
 
@@ -89,6 +93,8 @@ int comm_check_process(pid_t opened_by, struct rs_err *e);
 /* Claims rank and job for the communicator. RS_EREFUSED: another communicator of this
  * process has them and works. */
 int comm_claim(struct reduction_comm *c, const struct backend_options *opt, struct rs_err *e);
+/* Replaces the claim by that of the communicator's new place. The same error. */
+int comm_claim_again(struct reduction_comm *c, struct rs_err *e);
 /* Gives the claim up, if there is one. */
 void comm_unclaim(struct reduction_comm *c);
 

@@ -540,6 +540,7 @@ static int open_backend(struct reduction_comm *c, const reduction_options *opt, 
 	}
 	c->rank = o.to.rank;
 	c->world_size = o.to.world_size;
+	c->generation = o.to.generation;
 	rc = comm_claim(c, &o.to, e);
 	if (!rc)
 		rc = open_gpu_trace(c, &o, e);

@@ -63,6 +63,12 @@ struct backend_request {
 
 struct backend;
 
+/* A place in another generation of the job. */
+struct backend_place {
+	uint32_t generation;
+	unsigned rank, world_size;
+};
+
 /* The functions of a backend. */
 struct backend_vtbl {
 	/* Starts an operation. The order of calls is the order of operations; callers
@@ -89,6 +95,11 @@ struct backend_vtbl {
 	 * requests end with it, and later calls fail. Does not block. Any thread, also
 	 * while others are in submit or wait. */
 	void (*abort)(struct backend *b, const struct rs_err *why);
+	/* Optional. Joins another generation of the job, which must be newer, after
+	 * abort. Waits until all its ranks have joined. After an error the backend is as
+	 * after abort, and may be called again. No other thread may be in submit. NULL:
+	 * the backend can only be closed and opened again. */
+	int (*reconfigure)(struct backend *b, const struct backend_place *to, struct rs_err *e);
 	/* Leaves the job in good order and calls done(RS_ECLOSED) for pending requests.
 	 * Only wait, free and close may follow. */
 	void (*stop)(struct backend *b);

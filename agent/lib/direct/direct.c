@@ -39,13 +39,15 @@ struct direct {
 	struct rs_config *cfg; /* owned after open has succeeded */
 	struct rs_log log;
 	const struct rs_kernels *kernels;
-	unsigned rank;
+	unsigned rank; /* changes only while no operation is in flight */
+	uint32_t connect_ms;
 	char label[CONTROL_LABEL]; /* "pid 77 on HOST" */
 	struct engine *engine;
 
 	pthread_mutex_t lock; /* protects everything below */
 	pthread_cond_t changed;
 	enum direct_state state;
+	bool moves;             /* engine_reconfigure was called, and the engine still has the last generation */
 	struct rs_err err;      /* DIRECT_FAILED */
 	unsigned in_flight;     /* <= cfg->job.max_ops */
 	struct direct_op *idle; /* ended operations, to be used again */
@@ -86,6 +88,46 @@ static void direct_on_ready(void *user)
 static void direct_on_failed(void *user, const struct rs_err *err)
 {
 	direct_set_state(user, DIRECT_FAILED, err);
+}
+
+static void direct_on_moved(void *user)
+{
+	struct direct *d = user;
+
+	pthread_mutex_lock(&d->lock);
+	d->moves = false;
+	d->state = DIRECT_OPENING;
+	pthread_mutex_unlock(&d->lock);
+}
+
+/* Waits until all ranks have joined, or have failed to. */
+static int direct_wait_open(struct direct *d, struct rs_err *e)
+{
+	int rc = RS_OK;
+
+	pthread_mutex_lock(&d->lock);
+	while (d->moves || d->state == DIRECT_OPENING)
+		pthread_cond_wait(&d->changed, &d->lock);
+	if (d->state == DIRECT_FAILED)
+		rc = rs_fail(e, d->err.code, "%s", d->err.msg);
+	pthread_mutex_unlock(&d->lock);
+	return rc;
+}
+
+static int direct_reconfigure(struct backend *b, const struct backend_place *to, struct rs_err *e)
+{
+	struct direct *d = (struct direct *)b;
+	struct exchange_place place = {
+	    .generation = to->generation, .rank = to->rank, .world_size = to->world_size, .connect_ms = d->connect_ms};
+
+	if (auth_random(&place.incarnation, sizeof place.incarnation, e))
+		return e->code;
+	pthread_mutex_lock(&d->lock);
+	d->moves = true;
+	d->rank = to->rank;
+	pthread_mutex_unlock(&d->lock);
+	engine_reconfigure(d->engine, &place);
+	return direct_wait_open(d, e);
 }
 
 /* Waits until job.max_ops allows another operation. Returns NULL if there is no memory,
@@ -325,6 +367,7 @@ static const struct backend_vtbl direct_vtbl = {
     .free = direct_free,
     .stats = direct_stats,
     .abort = direct_abort,
+    .reconfigure = direct_reconfigure,
     .stop = direct_stop,
     .close = direct_close,
 };
@@ -344,7 +387,9 @@ static int direct_start_engine(struct direct *d, const struct backend_options *o
 	    .label = d->label,
 	    .connect_ms = opt->connect_ms,
 	    .log = &d->log,
+	    .reconfigures = true,
 	    .callers_run = true,
+	    .on_moved = direct_on_moved,
 	    .on_ready = direct_on_ready,
 	    .on_failed = direct_on_failed,
 	    .user = d,
@@ -377,6 +422,7 @@ int direct_open(struct backend **ret, const struct backend_options *opt, struct 
 				 .journal = rs_log_is_journal(STDERR_FILENO),
 				 .fd = STDERR_FILENO};
 	d->rank = opt->rank;
+	d->connect_ms = opt->connect_ms;
 	pthread_mutex_init(&d->lock, NULL);
 	pthread_cond_init(&d->changed, NULL);
 	rc = rs_kernels_select("auto", &d->kernels, e);
@@ -384,12 +430,7 @@ int direct_open(struct backend **ret, const struct backend_options *opt, struct 
 		rc = direct_start_engine(d, opt, e);
 	if (rc)
 		goto release_direct;
-	pthread_mutex_lock(&d->lock);
-	while (d->state == DIRECT_OPENING)
-		pthread_cond_wait(&d->changed, &d->lock);
-	if (d->state == DIRECT_FAILED)
-		rc = rs_fail(e, d->err.code, "%s", d->err.msg);
-	pthread_mutex_unlock(&d->lock);
+	rc = direct_wait_open(d, e);
 	if (rc)
 		goto free_engine;
 	*ret = &d->base;

@@ -17,7 +17,7 @@
  * and, if `err` is not NULL, stores a sentence in err->message. An argument that must not
  * be NULL and is NULL is REDUCTION_EINVAL; the sentence names it. After an error other
  * than REDUCTION_EINVAL, or REDUCTION_ETIMEOUT of wait, the communicator is broken: every
- * further operation returns the same error until it is closed. */
+ * further operation returns the same error until it is closed or reconfigured. */
 #ifndef REDUCTION_H
 #define REDUCTION_H
 
@@ -177,6 +177,24 @@ REDUCTION_API int reduction_close(reduction_comm *comm, reduction_error *err);
  * that is being opened cannot be aborted, since the caller does not have it yet:
  * reduction_options.connect_timeout_ms limits that time. Errors: comm is NULL. */
 REDUCTION_API int reduction_abort(reduction_comm *comm, const char *reason, reduction_error *err);
+
+/* Goes on in another generation of the job, with another rank and world size: for
+ * programs whose workers come and go. Ends the generation that runs, on all ranks, as
+ * reduction_abort() does: pending operations fail with REDUCTION_ECLOSED. Returns when
+ * all ranks of the new generation have met on all reducers, or after the connect timeout
+ * with an error that names the missing ranks. Connections to reducers, with TLS, and
+ * buffers stay as they are; broken connections are made anew. All ranks of the new
+ * generation must give the same world size, and each another rank; a new process joins
+ * with reduction_open() and the same generation.
+ *
+ * May be called after any error of the communicator, at once. After an error the
+ * communicator stays broken, and may be reconfigured to a still newer generation. Other
+ * threads may start operations or wait for them meanwhile; those fail. Errors:
+ * REDUCTION_EINVAL (nothing has happened): an argument is out of range, or the generation
+ * is not newer; REDUCTION_EUNSUPPORTED: an agent serves this process; those of
+ * reduction_open(). */
+REDUCTION_API int reduction_reconfigure(reduction_comm *comm, int rank, int world_size, int64_t generation,
+					reduction_error *err);
 
 /* These three return -1 if comm is NULL. */
 REDUCTION_API int reduction_rank(const reduction_comm *comm);

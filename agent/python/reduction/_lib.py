@@ -98,6 +98,7 @@ _FUNCTIONS = {
     "reduction_open": (c_int, [POINTER(c_void_p), POINTER(Options), POINTER(Error)]),
     "reduction_close": (c_int, [c_void_p, POINTER(Error)]),
     "reduction_abort": (c_int, [c_void_p, c_char_p, POINTER(Error)]),
+    "reduction_reconfigure": (c_int, [c_void_p, c_int, c_int, c_int64, POINTER(Error)]),
     "reduction_rank": (c_int, [c_void_p]),
     "reduction_world_size": (c_int, [c_void_p]),
     "reduction_all_reduce_async": (

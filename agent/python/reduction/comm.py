@@ -480,6 +480,28 @@ class Communicator:
             status = self._lib.reduction_abort(self._handle, _text(reason), ctypes.byref(err))
         _lib.check(status, err)
 
+    def reconfigure(self, rank: int, world_size: int, generation: int) -> None:
+        """Goes on in another generation of the job, with another rank and world size.
+
+        Ends the generation that runs, on all its ranks: pending operations raise ClosedError. Returns when all ranks of
+        the new generation have met. Connections to reducers and buffers stay as they are. May be called at once after
+        any error of an operation, and again after an error of its own, each time with a newer generation. A new process
+        joins with Communicator(rank=..., world_size=..., generation=...). No other thread may call close() meanwhile.
+
+        Raises:
+            ReductionError: not all ranks have met (the message names those that are missing), or a node's agent serves
+                this process.
+        """
+        err = _lib.Error()
+        with self._ending:
+            handle = self._usable()
+        status = _interruptible(
+            lambda: self._lib.reduction_reconfigure(handle, rank, world_size, generation, ctypes.byref(err)),
+            lambda: self._lib.reduction_abort(handle, b"interrupted", None),
+        )
+        _lib.check(status, err)
+        self._rank, self._world_size = rank, world_size
+
     def close(self) -> None:
         """Leaves the job in good order. Pending operations end with ClosedError. May be called again.
 

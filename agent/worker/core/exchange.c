@@ -9,6 +9,7 @@
 #include "agent/worker/core/link_io.h"
 #include "agent/worker/core/link_queue.h"
 #include "agent/worker/core/view.h"
+#include "proto/features.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -57,6 +58,8 @@ static void exchange_init_links(struct exchange *x, uint32_t ring, uint64_t now_
 				l->streams[LINK_RETAINED].ring = flights;
 				l->streams[LINK_RETAINED].mask = exchange_retained_ring(x->params, ring) - 1;
 				flights += exchange_retained_ring(x->params, ring);
+			}
+			if (x->saved) {
 				l->saved = rest;
 				rest += exchange_saved_bytes(x->params);
 			}
@@ -74,11 +77,13 @@ static int exchange_allocate(struct exchange *x, uint32_t ring, struct rs_err *e
 	unsigned shards = p->shards;
 	size_t flights = (size_t)p->priorities * ring;
 
-	if (x->retaining) {
-		flights += exchange_retained_ring(p, ring);
+	if (x->retaining || x->opt.features & FEATURE_RECONFIGURE) {
 		x->saved = malloc(x->links_n * exchange_saved_bytes(p));
 		if (!x->saved)
 			goto out_of_memory;
+	}
+	if (x->retaining) {
+		flights += exchange_retained_ring(p, ring);
 		if (retain_init(&x->retain, p->priorities, x->max_lead,
 				operation_chunk_most(p->chunk_bytes, p->decoded_bytes), e))
 			return e->code;
@@ -122,17 +127,9 @@ int exchange_new(struct exchange **ret, const struct exchange_options *opt, uint
 	x->opt.run = x->run;
 	snprintf(x->evidence, sizeof x->evidence, "%s", opt->evidence ? opt->evidence : "");
 	x->opt.evidence = x->evidence;
-	x->features = opt->features;
-	x->opened_ms = now_ms;
-	x->report_ms = now_ms + EXCHANGE_QUIET_MS;
-	x->degraded_ms = UINT64_MAX;
-	x->connect_by_ms = now_ms + opt->connect_ms;
-	x->absent_by_ms = now_ms + min64(opt->connect_ms / 2, LINK_ABSENT_MS);
 	x->retaining = p->retain && p->reducers_n > 1;
-	x->view.n = p->reducers_n;
-	x->next_ms = x->armed_ms = now_ms;
+	exchange_begin(x, now_ms);
 	x->feedback.limit = p->wire_feedback;
-	x->links_changed = true;
 	x->links_n = exchange_count_links(p);
 	x->max_lead = p->shards;
 	if (x->max_lead < (uint64_t)EXCHANGE_LEAD_PER_LINK * x->links_n)
@@ -213,7 +210,7 @@ enum exchange_want exchange_want(const struct exchange *x, unsigned link, uint64
 		return l->open ? EXCHANGE_CLOSE : EXCHANGE_NOTHING;
 	case LINK_LEAVING:
 	case LINK_ENDING:
-		return link_has_output(l) ? EXCHANGE_NOTHING : EXCHANGE_SHUTDOWN;
+		return link_has_output(l) || l->keeps ? EXCHANGE_NOTHING : EXCHANGE_SHUTDOWN;
 	default:
 		return EXCHANGE_NOTHING;
 	}

@@ -29,7 +29,7 @@
  * The submitter owns an exchange_op and its memory until done(). The exchange owns
  * everything else. A file uses only files in the lines below it:
  *
- *   exchange.c, exchange_tick.c, single_worker.c, report.c   what the driver calls
+ *   exchange.c, exchange_tick.c, exchange_rejoin.c, single_worker.c, report.c   what the driver calls
  *   link_io.c                                      bytes of one link
  *   link_control.c                                 control frames that arrive
  *   link_fail.c                                    a link is lost, cannot join, or breaks the protocol
@@ -122,6 +122,14 @@ struct exchange_options {
 	 * EXCHANGE_LOST_MS after a loss, then every EXCHANGE_DEGRADED_MS. */
 	void (*degraded)(void *user, const char *sentence);
 	void *user;
+};
+
+/* A place in a generation of the job. */
+struct exchange_place {
+	uint32_t generation;
+	unsigned rank, world_size;
+	uint64_t incarnation; /* as in exchange_options */
+	uint32_t connect_ms;
 };
 
 enum exchange_state {
@@ -233,6 +241,13 @@ void exchange_abort(struct exchange *x, int code, const char *message, uint64_t 
 /* Leaves the job in good order, when all ranks have the results that this rank may have
  * to provide. Pending operations fail with RS_ECLOSED at once. */
 void exchange_goodbye(struct exchange *x, uint64_t now_ms);
+
+/* Joins another generation of the job, which must be newer, as if the exchange were new:
+ * its state is EXCHANGE_JOINING again. Pending operations end with RS_ECLOSED, and the
+ * other ranks of this generation read why. Connections stay open where both ends have
+ * FEATURE_RECONFIGURE and have been in a job; the driver makes the others anew, as
+ * exchange_want() says. May be called in every state, unless exchange_goodbye was. */
+void exchange_reconfigure(struct exchange *x, const struct exchange_place *to, uint64_t now_ms);
 
 /* Returns the features that the job uses; before its first operation may be sent: those
  * that are still possible. */

@@ -6,18 +6,10 @@
 #include "agent/worker/core/exchange_text.h"
 #include "agent/worker/core/link_queue.h"
 
-void exchange_check_ended(struct exchange *x)
+void exchange_end_ops(struct exchange *x)
 {
-	struct exchange_op *op;
+	struct exchange_op *op = x->first;
 
-	if (x->state != EXCHANGE_ENDING)
-		return;
-	for (unsigned i = 0; i < x->links_n; i++)
-		if (x->links[i].state == LINK_ENDING && link_has_output(&x->links[i]))
-			return;
-	x->state = EXCHANGE_ENDED;
-	x->links_changed = true;
-	op = x->first;
 	x->first = x->last = NULL;
 	while (op) {
 		struct exchange_op *next = op->next; /* done may free op */
@@ -26,6 +18,33 @@ void exchange_check_ended(struct exchange *x)
 			feedback_give(op->residual);
 		op->done(op, &x->err);
 		op = next;
+	}
+}
+
+void exchange_check_ended(struct exchange *x)
+{
+	if (x->state != EXCHANGE_ENDING)
+		return;
+	for (unsigned i = 0; i < x->links_n; i++)
+		if (x->links[i].state == LINK_ENDING && link_has_output(&x->links[i]))
+			return;
+	x->state = EXCHANGE_ENDED;
+	x->links_changed = true;
+	exchange_end_ops(x);
+}
+
+/* Closes the connections that were kept for the next generation. */
+static void exchange_let_go(struct exchange *x, uint64_t now_ms)
+{
+	for (unsigned i = 0; i < x->links_n; i++) {
+		struct link *l = &x->links[i];
+
+		if (l->state != LINK_ENDING || !l->keeps)
+			continue;
+		l->keeps = false;
+		x->links_changed = true;
+		x->flush_by_ms = now_ms + LINK_FLUSH_MS;
+		x->next_ms = min64(x->next_ms, x->flush_by_ms);
 	}
 }
 
@@ -43,15 +62,20 @@ static void exchange_begin_end(struct exchange *x, enum frame_type words, const 
 		for (unsigned p = 0; p < LINK_STREAMS; p++)
 			l->streams[p].op = NULL;
 		l->view_due = l->settle_due = l->ping_due = false;
+		l->keeps &= words == FRAME_ABORT && l->open && !x->leaving;
 		if (l->state == LINK_LEAVING) {
 			l->state = LINK_ENDING; /* its ABORT is queued already */
 			continue;
 		}
-		if (l == from || l->state < LINK_HANDSHAKE || l->state > LINK_RUNNING) {
+		if ((l == from && !l->keeps) || l->state < LINK_HANDSHAKE || l->state > LINK_RUNNING) {
 			l->state = LINK_CLOSED;
 			continue;
 		}
 		l->state = LINK_ENDING;
+		if (l->keeps)
+			link_turn_stale(l);
+		if (l == from)
+			continue; /* the reducer has ended the generation itself */
 		if (words == FRAME_ABORT)
 			link_queue_abort(l, &x->abort_reason, &x->abort_cause);
 		else
@@ -90,7 +114,11 @@ void exchange_goodbye(struct exchange *x, uint64_t now_ms)
 {
 	char text[160];
 
-	if (x->state >= EXCHANGE_ENDING || x->leaving)
+	if (x->state >= EXCHANGE_ENDING) {
+		exchange_let_go(x, now_ms);
+		return;
+	}
+	if (x->leaving)
 		return;
 	if (x->retaining && !x->opt.single_worker && x->state == EXCHANGE_RUNNING && !x->first &&
 	    x->stable < x->next_seq) {

@@ -143,6 +143,14 @@ void exchange_raise_stable(struct exchange *x, uint64_t stable, uint64_t now_ms)
  * operations. */
 void exchange_check_ended(struct exchange *x);
 
+/* Ends all pending operations with the error of the exchange. No frame that is sent may
+ * need their memory. */
+void exchange_end_ops(struct exchange *x);
+
+/* exchange_rejoin.c */
+/* Sets what changes while the exchange lives to its first values: it begins to join. */
+void exchange_begin(struct exchange *x, uint64_t now_ms);
+
 /* exchange_op.c */
 /* Removes op, whose last result has arrived, and ends it without an error. */
 void exchange_op_done(struct exchange *x, struct exchange_op *op);

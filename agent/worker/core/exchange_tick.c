@@ -50,7 +50,11 @@ static uint64_t exchange_tick_link(struct link *l, uint64_t now_ms)
 	case LINK_LEAVING:
 		if (now_ms - l->since_ms >= LINK_FLUSH_MS)
 			link_retry(l, now_ms);
-		return l->state == LINK_LEAVING ? l->since_ms + LINK_FLUSH_MS : l->retry_ms;
+		if (l->keeps && now_ms - l->since_ms >= LINK_REST_MS) {
+			l->keeps = false;
+			l->x->links_changed = true;
+		}
+		return l->state != LINK_LEAVING ? l->retry_ms : l->since_ms + (l->keeps ? LINK_REST_MS : LINK_FLUSH_MS);
 	default:
 		return UINT64_MAX;
 	}
@@ -74,19 +78,25 @@ static uint64_t exchange_tick_links(struct exchange *x, uint64_t now_ms)
 	return due;
 }
 
+/* Returns whether the link has something to do before it is at rest. */
+static bool exchange_link_ends(const struct link *l)
+{
+	return l->state == LINK_ENDING && (!l->keeps || link_has_output(l));
+}
+
 static void exchange_tick_end(struct exchange *x, uint64_t now_ms)
 {
 	bool open = false;
 
 	if (now_ms >= x->flush_by_ms)
 		for (unsigned i = 0; i < x->links_n; i++)
-			if (x->links[i].state == LINK_ENDING) {
+			if (exchange_link_ends(&x->links[i])) {
 				x->links[i].state = LINK_CLOSED;
 				x->links_changed = true;
 			}
 	exchange_check_ended(x);
 	for (unsigned i = 0; i < x->links_n; i++)
-		open |= x->links[i].state == LINK_ENDING;
+		open |= exchange_link_ends(&x->links[i]);
 	x->next_ms = open ? x->flush_by_ms : UINT64_MAX;
 }
 

@@ -27,12 +27,23 @@ void link_reset(struct link *l)
 	l->saved_off = l->saved_len = 0;
 	l->header_have = 0;
 	l->payload_left = 0;
-	l->skip = false;
-	l->proven = false;
+	l->skip = l->stale = false;
+	link_forget(l);
+}
+
+void link_forget(struct link *l)
+{
+	l->proven = l->keeps = false;
 	l->probe = LINK_PROBE_NONE;
 	l->view = LINK_NO_VIEW;
 	l->view_due = l->settle_due = l->ping_due = l->nonfinite_due = l->ping_on_done = false;
 	l->question = 0;
+}
+
+void link_turn_stale(struct link *l)
+{
+	l->stale = true;
+	l->skip = l->payload_left > 0;
 }
 
 /* Copies the rest of a partly sent frame to memory of its own: another reducer may

@@ -12,12 +12,15 @@
 enum {
 	LINK_RETRY_MIN_MS = 50,
 	LINK_RETRY_MAX_MS = 1000,
-	LINK_DETECT_MIN_MS = 400,         /* a shorter detection time of a peer would make heartbeats a load */
-	LINK_LATE_MS = 2500,              /* how long a LATE stays current; reducers repeat it once a second */
-	LINK_LATE_WARN_MS = 10000,        /* warn of an operation that is late by this time, at most once in it */
-	LINK_ABSENT_MS = 5000,            /* then a job starts without an unreachable reducer, which may join later */
-	LINK_FLUSH_MS = 1000,             /* for sending the last frames and for the peer's close */
-	LINK_CONTROL_OUT = 2560,          /* bytes: HELLO and ABORT fit, or VIEW, SETTLE, PING, NONFINITE and ABORT */
+	LINK_DETECT_MIN_MS = 400,  /* a shorter detection time of a peer would make heartbeats a load */
+	LINK_LATE_MS = 2500,       /* how long a LATE stays current; reducers repeat it once a second */
+	LINK_LATE_WARN_MS = 10000, /* warn of an operation that is late by this time, at most once in it */
+	LINK_ABSENT_MS = 5000,     /* then a job starts without an unreachable reducer, which may join later */
+	LINK_REST_MS = 200,        /* all reducers lose a rank at about the same time; see view_drop_links() */
+	LINK_FLUSH_MS = 1000,      /* for sending the last frames and for the peer's close */
+	/* Bytes: VIEW, SETTLE, PING, NONFINITE and ABORT fit, then HELLO and ABORT of the
+	 * next generation. */
+	LINK_CONTROL_OUT = 4352,
 	LINK_RETAINED = FRAME_PRIORITIES, /* the stream of retained results that a reducer has asked for (FETCH) */
 	LINK_STREAMS
 };
@@ -31,9 +34,11 @@ enum link_state {
 	LINK_HANDSHAKE,  /* HELLO is sent; waits for WELCOME, REFUSED, or CHALLENGE before one of them */
 	LINK_JOINED,     /* waits for START */
 	LINK_RUNNING,    /* DATA may be sent when all links are in this state */
-	LINK_LEAVING,    /* the reducer is lost in this job: ABORT with the reason is being sent; then LINK_WAITING */
-	LINK_ENDING,     /* the rest of a frame, then ABORT or GOODBYE are being sent; input is discarded */
-	LINK_CLOSED,     /* the driver closes the connection if it is open */
+	LINK_LEAVING, /* the reducer is lost in this job: ABORT with the reason is being sent; then LINK_WAITING. If the
+			 link `keeps` its connection, it stays open for LINK_REST_MS */
+	LINK_ENDING,  /* the rest of a frame, then ABORT or GOODBYE are being sent; input is discarded. If the link
+			 `keeps` its connection, it stays open afterwards */
+	LINK_CLOSED,  /* the driver closes the connection if it is open */
 };
 
 /* Whether large messages pass on a connection that brings a reducer back. */
@@ -61,6 +66,8 @@ struct link {
 	bool ping_on_done;                   /* the reducer wants a PING when operations are done */
 	uint64_t question;                   /* the largest count of a PING of the reducer; PING repeats it */
 	bool proven;                         /* PROOF was sent; WELCOME must contain reducer_mac */
+	bool keeps;                          /* both ends can use the connection for the next generation */
+	bool stale; /* frames of the last generation may come, and are discarded up to the answer to HELLO */
 	enum link_probe probe;
 
 	const uint16_t *own; /* the shards that live here, ascending */
@@ -91,6 +98,7 @@ struct link {
 	uint32_t peer_detect_ms;
 	unsigned tries;
 	char reason[CONTROL_MESSAGE]; /* why the last attempt failed */
+	uint64_t announced;           /* the features of HELLO */
 	uint64_t offers;              /* LINK_JOINED, LINK_RUNNING: the features of WELCOME */
 	uint64_t features;            /* LINK_RUNNING: those of START */
 
@@ -144,6 +152,10 @@ bool link_has_op(const struct link *l, const struct exchange_op *op);
 /* Drops everything that belongs to the connection: frames that are partly sent or
  * received. */
 void link_reset(struct link *l);
+/* Forgets everything that belongs to the job on the connection. */
+void link_forget(struct link *l);
+/* Discards frames of this generation from now on, also the rest of one that has begun. */
+void link_turn_stale(struct link *l);
 /* Empties all streams. The rest of a frame that is partly sent is saved and will still be
  * sent. */
 void link_rewind(struct link *l);

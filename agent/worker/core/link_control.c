@@ -123,6 +123,7 @@ static void link_on_welcome(struct link *l, uint64_t now_ms)
 		l->peer_detect_ms = LINK_DETECT_MIN_MS;
 	l->state = LINK_JOINED;
 	l->offers = w.features;
+	l->keeps = l->announced & w.features & FEATURE_RECONFIGURE;
 	if (encoded_check_reducer(l, w.software, &e)) {
 		link_refused(l, e.code, e.msg, NULL, now_ms);
 		return;

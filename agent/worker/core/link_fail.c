@@ -31,6 +31,8 @@ void link_lost(struct link *l, const struct loss *loss, uint64_t now_ms)
 	char text[CONTROL_MESSAGE];
 	struct rs_err e;
 
+	/* whatever is wrong with the connection, the next generation must not have it */
+	l->keeps &= loss->reported != NULL;
 	if (!loss->reported)
 		full.why = loss_text(l, loss, text, sizeof text);
 	full.narrow = full.why != loss->why;
@@ -71,6 +73,7 @@ void link_violation(struct link *l, uint64_t now_ms, const char *fmt, ...)
 	va_start(ap, fmt);
 	vsnprintf(what, sizeof what, fmt, ap);
 	va_end(ap);
+	l->keeps = false;
 	if (l->x->retaining && (l->x->state == EXCHANGE_RUNNING || l->state >= LINK_JOINED)) {
 		link_lost(l, &(struct loss){.why = what}, now_ms);
 		return;

@@ -126,7 +126,7 @@ unsigned link_recv_target(struct link *l, struct iovec iov[2])
 {
 	if (l->state < LINK_HANDSHAKE || l->state > LINK_ENDING)
 		return 0;
-	if (l->state >= LINK_LEAVING) {
+	if (l->state >= LINK_LEAVING && !l->stale) {
 		iov[0] = (struct iovec){l->control_in, sizeof l->control_in};
 		return 1;
 	}
@@ -397,7 +397,7 @@ static void link_frame_complete(struct link *l, uint64_t now_ms)
 {
 	if (l->skip) {
 		l->skip = false;
-		if (l->frame.type == FRAME_PROBE)
+		if (l->frame.type == FRAME_PROBE && !l->stale)
 			link_end_probe(l);
 	} else if (l->frame.type == FRAME_RESULT) {
 		link_end_result(l, now_ms);
@@ -410,13 +410,31 @@ static void link_frame_complete(struct link *l, uint64_t now_ms)
 	}
 }
 
+/* Returns whether the frame that begins belongs to the last generation on this
+ * connection. Before the answer to HELLO all others do: the reducer has answered no
+ * earlier HELLO since. */
+static bool link_is_stale(struct link *l)
+{
+	unsigned type = l->frame.type;
+
+	l->stale &=
+	    l->state != LINK_HANDSHAKE || (type != FRAME_CHALLENGE && type != FRAME_WELCOME && type != FRAME_REFUSED);
+	return l->stale;
+}
+
 static void link_header_complete(struct link *l, uint64_t now_ms)
 {
 	struct rs_err e;
 
 	l->header_have = 0;
 	if (frame_decode(l->header, &l->frame, &e)) {
+		l->stale = false;
 		link_violation(l, now_ms, "%s", e.msg);
+		return;
+	}
+	if (link_is_stale(l)) {
+		l->payload_left = l->frame.payload_len;
+		l->skip = l->payload_left > 0;
 		return;
 	}
 	exchange_raise_stable(l->x, l->frame.ack, now_ms);
@@ -444,7 +462,7 @@ static void link_header_complete(struct link *l, uint64_t now_ms)
 void link_received(struct link *l, size_t n, uint64_t now_ms)
 {
 	l->last_rx_ms = now_ms;
-	while (n > 0 && l->state >= LINK_HANDSHAKE && l->state <= LINK_RUNNING) {
+	while (n > 0 && l->state >= LINK_HANDSHAKE && (l->state <= LINK_RUNNING || l->stale)) {
 		size_t left = l->payload_left ? l->payload_left : FRAME_HEADER - l->header_have;
 		size_t take = n < left ? n : left;
 

@@ -122,6 +122,7 @@ int link_queue_hello(struct link *l, struct rs_err *e)
 		return e->code;
 	if (h.rejoin && (h.features & FEATURE_PROBE))
 		l->probe = LINK_PROBE_DUE;
+	l->announced = h.features;
 	l->hello_len = control_pack_hello(l->hello, &h);
 	link_queue_frame(l, FRAME_HELLO, l->hello, l->hello_len);
 	return RS_OK;

@@ -37,6 +37,15 @@ void retain_close(struct retain *r)
 	*r = (struct retain){0};
 }
 
+void retain_clear(struct retain *r, unsigned priorities)
+{
+	memset(r->seen, 0, sizeof r->seen);
+	if (!r->size)
+		return;
+	memset(r->entries, 0, priorities * r->size * sizeof *r->entries);
+	memset(r->sent, 0, priorities * r->size * sizeof *r->sent);
+}
+
 static uint64_t retain_index(const struct retain *r, unsigned priority, uint64_t position)
 {
 	rs_assert(r->size > 0 && priority < FRAME_PRIORITIES);

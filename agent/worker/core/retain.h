@@ -51,6 +51,8 @@ struct retain {
  * call does. Errors: RS_ENOMEM; *r is then empty. */
 int retain_init(struct retain *r, unsigned priorities, uint64_t max_lead, size_t bytes, struct rs_err *e);
 void retain_close(struct retain *r);
+/* Forgets all results: positions begin at 0 again. */
+void retain_clear(struct retain *r, unsigned priorities);
 
 /* The contribution of a position is about to be read. Returns true the first time. */
 bool retain_mark_sent(struct retain *r, unsigned priority, uint64_t position);

@@ -132,7 +132,8 @@ static void view_fail_without_reducers(struct exchange *x, uint64_t now_ms)
 
 /* Drops the links of a lost reducer. If it still runs, ABORT on its other lanes says why
  * this rank leaves, also for ranks that do not know yet. from: the link that gets no
- * ABORT. */
+ * ABORT. A connection whose reducer has ended the job by itself stays open for a moment:
+ * if all reducers do so, the next generation can have it. */
 static void view_drop_links(struct exchange *x, unsigned reducer, const struct link *from, uint64_t now_ms)
 {
 	const struct rs_reducer *r = &x->params->reducers[reducer];
@@ -151,7 +152,7 @@ static void view_drop_links(struct exchange *x, unsigned reducer, const struct l
 			continue;
 		if (l->state >= LINK_JOINED || !*l->reason)
 			snprintf(l->reason, sizeof l->reason, "%s", f->why);
-		if (l == from || l->state < LINK_JOINED) {
+		if ((l == from && !l->keeps) || l->state < LINK_JOINED) {
 			link_retry(l, now_ms);
 			continue;
 		}
@@ -159,7 +160,11 @@ static void view_drop_links(struct exchange *x, unsigned reducer, const struct l
 		l->view_due = l->settle_due = l->ping_due = false;
 		l->state = LINK_LEAVING;
 		l->since_ms = now_ms;
-		link_queue_abort(l, &why, &f->cause);
+		l->keeps &= f->reported;
+		if (l->keeps)
+			link_turn_stale(l);
+		if (l != from)
+			link_queue_abort(l, &why, &f->cause);
 	}
 }
 

@@ -27,10 +27,13 @@ struct engine_options {
 	uint32_t connect_ms;
 	const struct rs_log *log; /* may be NULL; must stay valid */
 	bool single_worker;       /* as in exchange_options */
+	bool reconfigures; /* engine_reconfigure may be called: connections are kept when a generation has failed */
 	bool callers_run; /* engine_submit, engine_wait and engine_busy_poll may run the engine on the calling thread */
 	/* Called like callbacks of operations. on_ready is called at most once and first;
 	 * on_failed at most once and after done() of every pending operation. After
-	 * on_failed only engine_stop is useful. */
+	 * on_failed only engine_stop and engine_reconfigure are useful. The latter begins
+	 * anew with on_moved, after done() of every operation. */
+	void (*on_moved)(void *user);
 	void (*on_ready)(void *user);
 	void (*on_failed)(void *user, const struct rs_err *err);
 	void *user;
@@ -74,6 +77,11 @@ void engine_poke(struct engine *en);
  * pending operations fail with it, ABORT is sent to the reducers, on_failed follows. Any
  * thread. */
 void engine_abort(struct engine *en, int code, const char *message);
+
+/* Joins another generation of the job, which must be newer, as exchange_reconfigure.
+ * Returns at once; on_moved follows, and then on_ready or on_failed. No other thread may
+ * be in engine_submit. Any thread, but not in callbacks. */
+void engine_reconfigure(struct engine *en, const struct exchange_place *to);
 
 /* Returns the bytes sent and received on all connections so far; does not touch
  * struct_size. Any thread. */

@@ -115,6 +115,13 @@ static int engine_check_secret(struct engine *en, struct rs_err *e)
 	return rc;
 }
 
+static uint64_t engine_features(const struct engine_options *o)
+{
+	if (o->cfg->job.baseline)
+		return 0;
+	return o->reconfigures ? FEATURES_ALL : FEATURES_ALL & ~FEATURE_RECONFIGURE;
+}
+
 static int engine_init_exchange(struct engine *en, struct rs_err *e)
 {
 	const struct engine_options *o = &en->opt;
@@ -130,7 +137,7 @@ static int engine_init_exchange(struct engine *en, struct rs_err *e)
 	    .rank = o->rank,
 	    .world_size = o->world_size,
 	    .processes = o->processes,
-	    .features = o->cfg->job.baseline ? 0 : FEATURES_ALL,
+	    .features = engine_features(o),
 	    .single_worker = o->single_worker,
 	    .connect_ms = o->connect_ms,
 	    .secret = guarded ? engine_load_secret : NULL,
@@ -277,6 +284,16 @@ void engine_abort(struct engine *en, int code, const char *message)
 		en->aborted = true;
 		rs_fail(&en->abort, code, "%s", message);
 	}
+	pthread_mutex_unlock(&en->lock);
+	wakeup_send(&en->wake);
+}
+
+void engine_reconfigure(struct engine *en, const struct exchange_place *to)
+{
+	pthread_mutex_lock(&en->lock);
+	en->place = *to;
+	en->moves = true;
+	en->aborted = false; /* what it would end ends anyway */
 	pthread_mutex_unlock(&en->lock);
 	wakeup_send(&en->wake);
 }

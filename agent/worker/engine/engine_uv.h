@@ -120,7 +120,9 @@ struct engine {
 	pthread_mutex_t lock;             /* protects everything below; any thread */
 	struct exchange_op *first, *last; /* submitted, in order */
 	bool stop;                        /* engine_stop waits */
-	bool aborted;                     /* `abort` holds the arguments of engine_abort */
+	bool moves;                       /* `place` holds the argument of engine_reconfigure */
+	struct exchange_place place;
+	bool aborted; /* `abort` holds the arguments of engine_abort */
 	struct rs_err abort;
 	struct engine_ask ask;
 	struct engine_trace_ask trace_ask;

@@ -14,26 +14,34 @@
 #include <stddef.h>
 #include <stdlib.h>
 
-/* Takes what other threads have left. Returns the submitted operations. */
-static struct exchange_op *engine_take_submitted(struct engine *en, bool *stop, bool *aborted, struct rs_err *why,
-						 struct engine_ask *ask, struct engine_trace_ask *trace)
-{
-	struct exchange_op *first;
+/* What other threads have left. */
+struct engine_requests {
+	struct exchange_op *first; /* submitted operations */
+	bool stop, aborted, moves;
+	struct rs_err why;           /* aborted */
+	struct exchange_place place; /* moves */
+	struct engine_ask ask;
+	struct engine_trace_ask trace;
+};
 
+static void engine_take(struct engine *en, struct engine_requests *ret)
+{
 	pthread_mutex_lock(&en->lock);
-	first = en->first;
+	ret->first = en->first;
 	en->first = en->last = NULL;
-	*stop = en->stop;
-	*aborted = en->aborted;
+	ret->stop = en->stop;
+	ret->aborted = en->aborted;
 	if (en->aborted)
-		*why = en->abort;
+		ret->why = en->abort;
 	en->aborted = false;
-	*ask = en->ask;
+	ret->moves = en->moves && !en->stop;
+	ret->place = en->place;
+	en->moves = false;
+	ret->ask = en->ask;
 	en->ask.to = NULL;
-	*trace = en->trace_ask;
+	ret->trace = en->trace_ask;
 	en->trace_ask = (struct engine_trace_ask){.end = false};
 	pthread_mutex_unlock(&en->lock);
-	return first;
 }
 
 static void engine_fail_all(struct engine *en, struct exchange_op *op, const struct rs_err *err)
@@ -170,16 +178,30 @@ static void engine_answer(struct engine *en, const struct engine_ask *ask)
 	ask->done(ask->user);
 }
 
-/* Handles what other threads have left, but not its effects; see engine_process. */
-static void engine_take_requests(struct engine *en)
+/* Joins another generation. Operations that the exchange has not got belong to the one
+ * before. */
+static void engine_move(struct engine *en, const struct exchange_place *to, struct exchange_op *op)
 {
-	bool stop, aborted;
-	struct rs_err why, e;
-	struct engine_ask ask;
-	struct engine_trace_ask trace;
-	struct exchange_op *op = engine_take_submitted(en, &stop, &aborted, &why, &ask, &trace);
+	struct rs_err why;
 
-	engine_trace_take(en, &trace);
+	exchange_reconfigure(en->x, to, uv_now(&en->loop));
+	rs_fail(&why, RS_ECLOSED, "the communicator has left generation %u for generation %u", en->opt.generation,
+		to->generation);
+	engine_fail_all(en, op, &why);
+	en->opt.generation = to->generation;
+	en->opt.rank = to->rank;
+	en->opt.world_size = to->world_size;
+	en->ready = en->failed_reported = false;
+	pthread_mutex_lock(&en->lock);
+	en->failed = false;
+	pthread_mutex_unlock(&en->lock);
+	en->opt.on_moved(en->opt.user);
+}
+
+static void engine_submit_all(struct engine *en, struct exchange_op *op)
+{
+	struct rs_err e;
+
 	while (op) {
 		struct exchange_op *next = op->next;
 
@@ -192,18 +214,31 @@ static void engine_take_requests(struct engine *en)
 		}
 		op = next;
 	}
+}
+
+/* Handles what other threads have left, but not its effects; see engine_process. */
+static void engine_take_requests(struct engine *en)
+{
+	struct engine_requests take;
+
+	engine_take(en, &take);
+	engine_trace_take(en, &take.trace);
+	if (take.moves)
+		engine_move(en, &take.place, take.first);
+	else
+		engine_submit_all(en, take.first);
 	if (atomic_exchange(&en->lookup_ended, false))
 		for (unsigned i = 0; i < en->conns_n; i++)
 			if (en->conns[i]->ops->lookup_ended)
 				en->conns[i]->ops->lookup_ended(en->conns[i]);
 	if (atomic_exchange(&en->poked, false))
 		exchange_poke(en->x);
-	if (aborted)
-		exchange_abort(en->x, why.code, why.msg, uv_now(&en->loop));
-	if (stop)
+	if (take.aborted)
+		exchange_abort(en->x, take.why.code, take.why.msg, uv_now(&en->loop));
+	if (take.stop)
 		exchange_goodbye(en->x, uv_now(&en->loop));
-	if (ask.to)
-		engine_answer(en, &ask);
+	if (take.ask.to)
+		engine_answer(en, &take.ask);
 }
 
 void engine_on_wake(struct wakeup *w)

@@ -29,9 +29,10 @@ class Reference(unittest.TestCase):
         self.secret.write_text("a secret of more than 16 bytes\n")
         self.secret.chmod(0o600)
 
-    def start(self, c, rounds, gates=(), settings=None, config=None, wire=None):
-        """Starts two ranks of each kind. settings: of the reference client; wire: encodings."""
-        common = {"rounds": rounds, "gates": list(gates), "wire": wire}
+    def start(self, c, rounds, gates=(), settings=None, config=None, wire=None, moves=False):
+        """Starts two ranks of each kind. settings: of the reference client; wire: encodings; moves: after the rounds
+        they go on in the next generation, in the opposite order, and repeat them."""
+        common = {"rounds": rounds, "gates": list(gates), "wire": wire, "moves": moves}
         full = {**common, "job": "test", "run": "test", "chunk_bytes": KIB16, "grpc": c.transport == "grpc",
                 "reducers": [(f"r{i}", c.address(i), c.lanes) for i in range(len(c.reducers))],
                 **(settings or {})}  # fmt: skip
@@ -103,6 +104,14 @@ class Reference(unittest.TestCase):
             config["sharding"] = {"chunk_bytes": "16KiB"}
             with self.subTest(words), harness.Cluster(reducers=2, lanes=2, config=config) as c:
                 self.done(self.start(c, 3, settings=settings, wire=wire))
+
+    def test_reconfigure(self):
+        """Reducers see no new connection."""
+        settings = {"secret": str(self.secret)}
+        config = {"sharding": {"chunk_bytes": "16KiB"}, "security": {"secret": str(self.secret)}}
+        server = {"server": {"secrets_dir": str(self.dir)}}
+        with harness.Cluster(reducers=2, lanes=2, transport="tcp", config=config, server_config=server) as c:
+            self.done(self.start(c, 3, settings=settings, moves=True))
 
     def test_tls(self):
         folder = certs.Folder(self.dir / "certs", "reducer:localhost,127.0.0.1", "client:worker")
