@@ -24,9 +24,10 @@ How the links are shaped, with the reasons:
     SUPER_MIN packets.
   * The bucket of tbf holds one super-packet, because tbf cuts larger ones. A packet in a full queue waits `queue_ms`:
     the bucket is empty then and adds nothing.
-  * With a delay the two ends of a link are tap devices instead of a veth pair, and delay_line.c carries super-packets
-    between them: a packet waits between the switch's port and the host, so a round trip takes two delays. delay_line
-    copies each byte twice, so it suits slower links (netem does this in the kernel, if the kernel has it).
+  * With a delay, packets to a host leave the switch by a port of their own, a tap device, and delay_line.c carries
+    super-packets from there to a second interface of the host. What the host sends takes the veth pair. So a packet
+    waits between the switch's port and the host, and a round trip takes two delays. delay_line copies each byte twice,
+    which netem, if the kernel had it, would not do. Hosts know the hardware addresses of all others from the start.
   * Congestion control is the machine's default for new namespaces unless `cc` names another; it is set on the hosts'
     routes, which needs no change outside the lab.
 """
@@ -243,19 +244,20 @@ def _child_setup():
 
 
 class Lab:
-    """N hosts. `rates` (host -> rate) and `queue_ms` shape the links; `delay_us` is added on the way to each host, by
-    the delay-line of the folder `build`. With `loss`, (host, n), it also loses every n-th packet with data to and from
-    that host.
+    """N hosts. `rates` (host -> rate) and `queue_ms` shape the links; `delay_us` is added on the way to each host, or,
+    if it is a dict, to those that it names, by the delay-line of the folder `build`. With `loss`, (host, n), it also loses every n-th super-packet with data to and
+    from that host; with `random_loss`, n, each packet with data to any host with the chance 1/n.
 
     Invariant: `hosts` namespaces h0.. and the switch exist between start() and stop(), and `_children` holds every
     process started and not yet waited for.
     """
 
     def __init__(self, hosts, rate="1gbit", queue_ms=5.0, rates=None, delay_us=0.0, cc=None,
-                 build="build/default", loss=None):
+                 build="build/default", loss=None, random_loss=None):
         if not 1 <= hosts <= MAX_HOSTS:
             raise LabError(f"hosts: found {hosts}, expected 1 to {MAX_HOSTS}", 2)
-        if queue_ms <= 0 or not (delay_us == 0 or 1 <= delay_us <= 1e6):
+        delays = delay_us if isinstance(delay_us, dict) else {i: delay_us for i in range(hosts) if delay_us}
+        if queue_ms <= 0 or not all(1 <= delay <= 1e6 for delay in delays.values()):
             raise LabError("the queue is longer than 0 ms, and the delay is 0 or 1 to 1000000 us", 2)
         for host in rates or {}:
             if not 0 <= host < hosts:
@@ -263,9 +265,10 @@ class Lab:
         self.hosts = hosts
         self.rate = [parse_rate((rates or {}).get(i, rate)) for i in range(hosts)]
         self.queue_ms = queue_ms
-        self.delay_us = delay_us
+        self.delays = delays
         self.build = build
         self.loss = ["--loss", f"{loss[0]}:{loss[1]}"] if loss else []
+        self.loss += ["--random-loss", str(random_loss)] if random_loss else []
         self.cc = cc
         self.prefix = f"{PREFIX}{os.getpid()}"
         self._children = []
@@ -289,7 +292,7 @@ class Lab:
     def start(self):
         check_machine()
         check_neighbours(self.hosts)
-        if self.delay_us:
+        if self.delays:
             check_delay(self.build)
         clean()
         self._lock = _own(self.prefix)
@@ -297,7 +300,7 @@ class Lab:
             self._make_switch()
             for i in range(self.hosts):
                 self._make_namespace(i)
-            if self.delay_us:
+            if self.delays:
                 self._start_delay_line()
             for i in range(self.hosts):
                 self._make_host(i)
@@ -320,12 +323,13 @@ class Lab:
         # the same for every measured system; a run must not reuse TCP metrics of an
         # earlier one
         self._sysctl(ns, NO_IPV6 | {"net/ipv4/tcp_no_metrics_save": 1, "net/ipv4/tcp_rmem": "4096 131072 6291456",
-                                    "net/ipv4/tcp_wmem": "4096 16384 4194304"})
+                                    "net/ipv4/tcp_wmem": "4096 16384 4194304", "net/ipv4/conf/all/rp_filter": 0,
+                                    "net/ipv4/conf/default/rp_filter": 0})
 
     def _start_delay_line(self):
-        """Makes both ends of all links as tap devices, and starts delay-line."""
-        paths = [str(NETNS / name) for name in [f"{self.prefix}sw"] + [self.namespace(i) for i in range(self.hosts)]]
-        command = [_delay_line(self.build), *self.loss, f"{self.delay_us:.0f}", *paths]
+        """Makes the delayed way to each host, two tap devices, and starts delay-line."""
+        hosts = [f"{delay:.0f}:{NETNS / self.namespace(i)}" for i, delay in self.delays.items()]
+        command = [_delay_line(self.build), *self.loss, NETNS / f"{self.prefix}sw", *hosts]
         child = subprocess.Popen(command, stdin=subprocess.DEVNULL,
                                  stdout=subprocess.PIPE, text=True, preexec_fn=_child_setup)
         self._children.append(child)
@@ -336,23 +340,54 @@ class Lab:
         ns, switch, rate = self.namespace(i), f"{self.prefix}sw", self.rate[i]
         queue = int(rate / 8e3 * self.queue_ms) if rate else 0
         segments = min(max(queue // 2 // FRAME, SUPER_MIN), SUPER) if rate else 65535
-        pair = "" if self.delay_us else f"link add p{i} type veth peer name eth0 netns {ns}\n"
+        delayed = f"link set d{i} gso_max_segs {segments} master br0\nlink set d{i} up\n" if i in self.delays else ""
         _call(["ip", "-n", switch, "-batch", "-"],
-              f"{pair}link set p{i} gso_max_segs {segments} master br0\nlink set p{i} up\n")
+              f"link add p{i} type veth peer name eth0 netns {ns}\n"
+              f"link set p{i} gso_max_segs {segments} master br0\nlink set p{i} up\n{delayed}")
         cc = f"congctl {self.cc}" if self.cc else ""
         _call(["ip", "-n", ns, "-batch", "-"],
               f"link set lo up\naddr add {self.address(i)}/32 dev eth0\nlink set eth0 gso_max_segs {segments} up\n"
               f"route add {NETWORK} dev eth0 src {self.address(i)} {cc}\n")
+        if self.delays:
+            self._introduce(i)
+        if i in self.delays:
+            self._lead_through_delay(i)
         if rate:
-            self._shape(switch, f"p{i}", rate, queue, segments)
+            self._shape(switch, self._port(i), rate, queue, segments)
             self._shape(ns, "eth0", rate, HOST_QUEUE, segments)
+
+    def _port(self, i):
+        """Returns the switch's port from which packets go to host i."""
+        return f"d{i}" if i in self.delays else f"p{i}"
+
+    @staticmethod
+    def _hardware(i):
+        """Returns the hardware address of host i in a lab with delays; delay-line finds i in it."""
+        return f"02:52:53:4c:{i >> 8:02x}:{i & 255:02x}"
+
+    def _introduce(self, i):
+        """Gives host i its hardware address, and those of all others: answers to its questions would reach the wrong
+        interface."""
+        neighbours = "".join(f"neigh replace {self.address(j)} lladdr {self._hardware(j)} dev eth0 nud permanent\n"
+                             for j in range(self.hosts) if j != i)
+        _call(["ip", "-n", self.namespace(i), "-batch", "-"],
+              f"link set eth0 address {self._hardware(i)}\n{neighbours}")
+
+    def _lead_through_delay(self, i):
+        """Leads packets to host i through delay-line: the switch has learnt that the host is at that port, and the host
+        takes them there."""
+        _call(["ip", "-n", self.namespace(i), "link", "set", "in0", "address", self._hardware(i), "up"])
+        _call(["bridge", "-n", f"{self.prefix}sw", "-batch", "-"],
+              f"link set dev p{i} learning off\n"
+              f"link set dev d{i} learning off flood off mcast_flood off bcast_flood off\n"
+              f"fdb add {self._hardware(i)} dev d{i} master static\n")
 
     def set_rate(self, i, rate):
         """Changes the rate of the link of host i, which is shaped already, while it carries data."""
         self.rate[i] = parse_rate(rate)
         queue = int(self.rate[i] / 8e3 * self.queue_ms)
         segments = min(max(queue // 2 // FRAME, SUPER_MIN), SUPER)
-        self._shape(f"{self.prefix}sw", f"p{i}", self.rate[i], queue, segments, "change")
+        self._shape(f"{self.prefix}sw", self._port(i), self.rate[i], queue, segments, "change")
         self._shape(self.namespace(i), "eth0", self.rate[i], HOST_QUEUE, segments, "change")
 
     @staticmethod
@@ -429,40 +464,43 @@ class Lab:
 
     def mend(self, i, j):
         """Lets packets from host i to host j pass again."""
-        _call(["ip", "-n", self.namespace(i), "neigh", "del", self.address(j), "dev", "eth0"])
+        how = ["replace", self.address(j), "lladdr", self._hardware(j), "nud", "permanent"] if self.delays else \
+            ["del", self.address(j)]
+        _call(["ip", "-n", self.namespace(i), "neigh", *how, "dev", "eth0"])
 
     def plug(self, i, is_in):
         """Pulls the cable of host i out of the switch, or puts it back."""
-        _call(["ip", "-n", f"{self.prefix}sw", "link", "set", f"p{i}", "up" if is_in else "down"])
+        for port in {f"p{i}", self._port(i)}:
+            _call(["ip", "-n", f"{self.prefix}sw", "link", "set", port, "up" if is_in else "down"])
 
     def counters(self):
         """Returns a dict for each host: tx and rx, bytes with all headers as on a wire; tx_packets and rx_packets;
         tx_payload and rx_payload, bytes without the headers of Ethernet, IP and TCP; dropped, packets that the switch
         dropped on their way to the host. The queues at both ends count if the link is shaped, else the interface, where
         a super-packet counts as one packet."""
-        switch = self._link_counters(f"{self.prefix}sw")
+        switch = self._link_counters(f"{self.prefix}sw", None)
         rows = []
         for i in range(self.hosts):
-            own = self._link_counters(self.namespace(i))
-            port = switch[f"p{i}"]
+            own = self._link_counters(self.namespace(i), "in0" if i in self.delays else "eth0")
+            port = switch[self._port(i)]
             row = {"tx": own["eth0"]["bytes"], "rx": port["bytes"], "tx_packets": own["eth0"]["packets"],
                    "rx_packets": port["packets"], "dropped": port["drops"]}
             row["tx_payload"] = row["tx"] - HEADERS * row["tx_packets"]
             row["rx_payload"] = row["rx"] - HEADERS * row["rx_packets"]
-            if self.delay_us:  # the port's queue cannot count packets of traffic from a tap device
+            if i in self.delays:  # the port's queue cannot count packets of traffic from a tap device
                 row["rx_payload"] = own["received"]["bytes"] - HEADERS * own["received"]["packets"]
             rows.append(row)
         return rows
 
     @staticmethod
-    def _link_counters(ns):
+    def _link_counters(ns, receives):
         """Returns what each interface of a namespace has sent, from its queue, or from the interface if it has none;
-        and what eth0 has received ("received"), with super-packets as one packet."""
+        and what the interface `receives` has received ("received"), with super-packets as one packet."""
         found = {}
         for link in json.loads(_call(["ip", "-n", ns, "-s", "-j", "link", "show"])):
             tx, rx = link["stats64"]["tx"], link["stats64"]["rx"]
             found[link["ifname"]] = {"bytes": tx["bytes"], "packets": tx["packets"], "drops": tx["dropped"]}
-            if link["ifname"] == "eth0":
+            if link["ifname"] == receives:
                 found["received"] = {"bytes": rx["bytes"], "packets": rx["packets"]}
         for qdisc in json.loads(_call(["tc", "-n", ns, "-s", "-j", "qdisc", "show"])):
             if qdisc.get("kind") == "tbf":
