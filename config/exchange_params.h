@@ -16,6 +16,7 @@ struct rs_reducer {
 	unsigned lanes;               /* connections each worker opens to it, 1..RS_LANES_MAX */
 	bool lanes_auto;              /* lanes is computed from the bandwidth, not read from the file */
 	char host[RS_HOST_MAX];       /* machine it runs on; that of its address if the file names none */
+	uint32_t rtt_ms;              /* round trip to it; 0: measured */
 	uint64_t bandwidth;           /* of that machine's link, bits a second each way; 0: not given */
 	char tls_name[RS_HOST_MAX];   /* the name that its certificate must be for; "": the host of its address */
 };
@@ -37,6 +38,7 @@ struct exchange_params {
 	int detect_nonfinite;       /* enum rs_nonfinite */
 	uint8_t wire_up, wire_down; /* enum rs_wire: encodings of contributions and results */
 	bool wire_random;           /* contributions are rounded at random, not to nearest */
+	uint64_t bandwidth;         /* bits per second of a worker's link; 0: not known */
 	uint32_t decoded_bytes;     /* most bytes of one decoded chunk on a reducer */
 	uint64_t wire_feedback;     /* bytes for the residuals of error feedback; 0: none */
 	bool grpc;

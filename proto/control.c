@@ -23,6 +23,7 @@ uint32_t control_pack_hello(uint8_t *out, const struct control_hello *h)
 	m.chunk_bytes = h->chunk_bytes;
 	m.decoded_bytes = h->decoded_bytes;
 	m.window = h->window;
+	m.most_window = h->most_window;
 	m.priorities = h->priorities;
 	m.deterministic = h->deterministic;
 	m.checksum = h->checksum;
@@ -78,6 +79,7 @@ uint32_t control_pack_start(uint8_t *out, const struct control_start *s)
 	Reduction__V1__Start m = REDUCTION__V1__START__INIT;
 
 	m.features = s->features;
+	m.window = s->window;
 	m.start = s->start;
 	return (uint32_t)reduction__v1__start__pack(&m, out);
 }
@@ -167,6 +169,7 @@ uint32_t control_pack_view(uint8_t *out, const struct control_view *v)
 	if (v->reported || v->cause.loss)
 		m.cause = &cause;
 	m.features = v->features;
+	m.lead = v->lead;
 	return (uint32_t)reduction__v1__view__pack(&m, out);
 }
 
@@ -266,6 +269,7 @@ int control_unpack_hello(const uint8_t *in, uint32_t len, struct control_hello *
 	h.chunk_bytes = m->chunk_bytes;
 	h.decoded_bytes = m->decoded_bytes;
 	h.window = m->window;
+	h.most_window = m->most_window;
 	h.priorities = m->priorities;
 	h.deterministic = m->deterministic;
 	h.checksum = m->checksum;
@@ -345,7 +349,7 @@ int control_unpack_start(const uint8_t *in, uint32_t len, struct control_start *
 
 	if (!m)
 		return e->code;
-	*ret = (struct control_start){.features = m->features, .start = m->start};
+	*ret = (struct control_start){.features = m->features, .start = m->start, .window = m->window};
 	reduction__v1__start__free_unpacked(m, NULL);
 	return RS_OK;
 }
@@ -472,6 +476,7 @@ int control_unpack_view(const uint8_t *in, uint32_t len, struct control_view *re
 		ret->lost = m->lost <= ret->n ? m->lost : 0;
 		ret->reported = m->reported;
 		ret->features = m->features;
+		ret->lead = m->lead;
 		take_sentence(ret->why, sizeof ret->why, m->why);
 		if (m->reported || m->cause)
 			ret->cause = take_cause(m->cause, RS_ECUT, ret->why);

@@ -26,12 +26,12 @@ enum {
 	CONTROL_PROOF_LEN = 64,     /* bytes of a packed PROOF or CHALLENGE at most */
 	CONTROL_SOFTWARE = 48,      /* bytes of a name and version, terminator included */
 	CONTROL_WELCOME_LEN = 112,  /* bytes of a packed WELCOME at most */
-	CONTROL_START_LEN = 32,     /* bytes of a packed START at most */
+	CONTROL_START_LEN = 38,     /* bytes of a packed START at most */
 	CONTROL_FOUND = 384,        /* bytes of the sentence in NONFINITE, terminator included */
 	CONTROL_CAUSE = 16,         /* bytes of a packed cause at most */
 	/* bytes of a packed view at most */
 	CONTROL_VIEW =
-	    4 + 3 * CONTROL_REDUCERS + 4 + 10 * FRAME_PRIORITIES + CONTROL_WHY + CONTROL_JOB + CONTROL_CAUSE + 32,
+	    4 + 3 * CONTROL_REDUCERS + 4 + 10 * FRAME_PRIORITIES + CONTROL_WHY + CONTROL_JOB + CONTROL_CAUSE + 38,
 };
 
 /* HELLO; the fields are those of Hello in reduction.proto. */
@@ -40,7 +40,7 @@ struct control_hello {
 	uint32_t generation;
 	uint32_t rank, world_size;
 	uint32_t lane, lanes;
-	uint32_t chunk_bytes, decoded_bytes, window, priorities;
+	uint32_t chunk_bytes, decoded_bytes, window, most_window, priorities;
 	bool deterministic, checksum, retain, rejoin;
 	uint64_t config_digest;
 	uint32_t processes;
@@ -65,11 +65,12 @@ struct control_welcome {
 	uint64_t features;
 };
 
-/* START; the fields are those of Start in reduction.proto. Both are 0 if the frame is
+/* START; the fields are those of Start in reduction.proto. All are 0 if the frame is
  * empty. */
 struct control_start {
 	uint64_t features;
-	uint64_t start; /* incarnation of rank 0 */
+	uint64_t start;  /* incarnation of rank 0 */
+	uint32_t window; /* 0: as in HELLO */
 };
 
 /* REFUSED; the fields are those of Refused in reduction.proto. */
@@ -116,6 +117,7 @@ struct control_view {
 	bool reported;             /* that reducer reported the reason, and the cause, itself */
 	char lost_id[CONTROL_JOB]; /* its id; "": unknown */
 	uint64_t features;
+	uint32_t lead; /* 0: that of the configuration */
 };
 
 /* Each packs into out (FRAME_CONTROL_MAX bytes) and returns the length. */

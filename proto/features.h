@@ -15,9 +15,11 @@
 #define FEATURE_ENCODINGS UINT64_C(8) /* contributions and results may be encoded, see common/wire.h */
 
 #define FEATURE_RECONFIGURE UINT64_C(16) /* a connection outlives its job, for HELLO of the next generation */
+#define FEATURE_WINDOWS     UINT64_C(32) /* START may allow more chunks in flight than HELLO, on long links */
 
 /* what this release has */
-#define FEATURES_ALL (FEATURE_START | FEATURE_PROBE | FEATURE_NONFINITE | FEATURE_ENCODINGS | FEATURE_RECONFIGURE)
+#define FEATURES_ALL                                                                                                   \
+	(FEATURE_START | FEATURE_PROBE | FEATURE_NONFINITE | FEATURE_ENCODINGS | FEATURE_RECONFIGURE | FEATURE_WINDOWS)
 
 /* Writes the names of a set into buf, "start, ..."; of features that this release does
  * not know, "feature N". */

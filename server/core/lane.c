@@ -54,16 +54,34 @@ static void session_release(struct session *s)
 	free(s);
 }
 
+bool session_widen(struct session *s, unsigned slots)
+{
+	unsigned priorities = s->stripe->p.priorities;
+	struct tx_result *results = calloc((size_t)slots * priorities, sizeof *results);
+
+	rs_assert(s->results_n == 0);
+	if (!results)
+		return false;
+	free(s->results);
+	s->results = results;
+	for (unsigned i = 0; i < priorities; i++) {
+		s->streams[i].results = results + (size_t)i * slots;
+		s->streams[i].results_head = 0;
+	}
+	return true;
+}
+
 static struct session *session_new(struct stripe *st, const struct session_params *sp)
 {
 	struct session *s = calloc(1, sizeof *s);
 
 	if (!s)
 		return NULL;
-	s->results = calloc((size_t)st->slots_n * st->p.priorities, sizeof *s->results);
-	for (unsigned i = 0; s->results && i < st->p.priorities; i++)
-		s->streams[i].results = s->results + (size_t)i * st->slots_n;
 	s->stripe = st;
+	if (!session_widen(s, st->slots_n)) {
+		free(s);
+		return NULL;
+	}
 	s->rank = sp->rank;
 	s->peer_detect_ms = sp->peer_detect_ms;
 	memcpy(s->label, sp->label, sizeof s->label);
@@ -72,7 +90,7 @@ static struct session *session_new(struct stripe *st, const struct session_param
 	s->weight = sp->weight;
 	s->probe = sp->probe ? SESSION_PROBE_WAITS : SESSION_PROBE_NONE;
 	s->sum = XXH3_createState();
-	if (s->results && s->sum)
+	if (s->sum)
 		return s;
 	session_release(s);
 	return NULL;
@@ -119,6 +137,10 @@ static void lane_start_stripe(struct stripe *st, const struct lane_begin *begin)
 		/* the rank was lost after the registry had decided to start the job */
 		rs_fail(&why, stripe_loss_code(st), "rank %u was lost while the job was starting", r);
 		stripe_fail_lost(st, r, RS_LOSS_OTHER, false, &why);
+		return;
+	}
+	if (begin->agreed.window && stripe_widen(st, begin->agreed.window, begin->memory, &why)) {
+		stripe_end(st, &why, NULL);
 		return;
 	}
 	st->running = true;

@@ -33,6 +33,7 @@ enum {
 struct lane_begin {
 	uint64_t processes;          /* training processes of all ranks */
 	struct control_start agreed; /* START carries it if its features have FEATURE_START; else START is empty */
+	uint8_t *memory;             /* with agreed.window: of lane 0; it replaces that of stripe_params */
 };
 
 /* The properties that all sessions of a stripe have in common. Constant after

@@ -94,6 +94,7 @@ struct session {
 	uint64_t asked;                                 /* the last one that was sent, until it is answered; 0: none */
 	uint64_t view;                                  /* number of the view in its last VIEW */
 	uint64_t start[FRAME_PRIORITIES];               /* position in that VIEW from which it can begin again */
+	uint32_t lead;                                  /* in that VIEW; 0: that of the configuration */
 	uint64_t features;                              /* what its job uses, in that VIEW */
 	unsigned outstanding;
 	struct lane_count count;
@@ -160,5 +161,9 @@ void session_report_proven(struct session *s);
 /* session_tx.c */
 /* Removes the first result of a stream, which is completely sent or will never be. */
 void session_pop_result(struct session *s, struct session_stream *t);
+
+/* lane.c: makes room for the results of so many slots of each priority. Returns false
+ * without memory: nothing has changed then. The session has no result. */
+bool session_widen(struct session *s, unsigned slots);
 
 #endif

@@ -123,44 +123,78 @@ void stripe_clear(struct stripe *st)
 	}
 }
 
+static void stripe_free_tables(struct stripe *st)
+{
+	free(st->slots);
+	free(st->chains);
+	free(st->bits);
+}
+
+/* Allocates what depends on the window. Returns false without memory. */
+static bool stripe_allocate_tables(struct stripe *st)
+{
+	const struct stripe_params *p = &st->p;
+	size_t words = (p->world_size + 63) / 64, slots;
+	unsigned chains = stripe_chain_count(p);
+
+	st->slots_n = stripe_slot_count(p);
+	st->mask = chains - 1;
+	slots = (size_t)st->slots_n * p->priorities;
+	st->slots = calloc(slots, sizeof *st->slots);
+	st->chains = calloc(chains, sizeof(*st->chains));
+	st->bits = calloc(slots * SLOT_SETS * words, sizeof *st->bits);
+	if (st->slots && st->chains && st->bits)
+		return true;
+	stripe_free_tables(st);
+	return false;
+}
+
 int stripe_new(struct stripe **ret, struct lane *l, const struct stripe_params *p, struct rs_err *e)
 {
 	struct stripe *st = calloc(1, sizeof *st);
-	size_t words = (p->world_size + 63) / 64;
-	unsigned chains = stripe_chain_count(p), slots;
 
 	if (!st)
-		goto no_memory;
+		return rs_oom(e, 0, "the lane's tables");
 	st->owner = l;
 	st->p = *p;
-	st->slots_n = stripe_slot_count(p);
 	st->decoded_bytes = stripe_decoded(p);
 	st->stride = stripe_align(st->decoded_bytes);
 	st->stash_stride = stripe_stash(p);
-	slots = st->slots_n * p->priorities;
-	st->mask = chains - 1;
 	st->sessions = calloc(p->world_size, sizeof *st->sessions);
-	st->slots = calloc(slots, sizeof *st->slots);
-	st->chains = calloc(chains, sizeof(*st->chains));
-	st->bits = calloc((size_t)slots * SLOT_SETS * words, sizeof *st->bits);
-	if (!st->sessions || !st->slots || !st->chains || !st->bits)
-		goto no_memory;
+	if (!st->sessions || !stripe_allocate_tables(st)) {
+		free(st->sessions);
+		free(st);
+		return rs_oom(e, 0, "the lane's tables");
+	}
 	st->at_stable = p->world_size;
 	stripe_clear(st);
 	st->next = l->stripes;
 	l->stripes = st;
 	*ret = st;
 	return RS_OK;
+}
+
+int stripe_widen(struct stripe *st, uint32_t window, uint8_t *memory, struct rs_err *e)
+{
+	struct stripe old = *st;
+
+	rs_assert(!st->running);
+	st->p.window = window;
+	st->p.memory = memory + st->p.lane * stripe_memory(&st->p);
+	if (!stripe_allocate_tables(st))
+		goto no_memory;
+	for (unsigned r = 0; r < st->p.world_size; r++)
+		if (st->sessions[r] && !session_widen(st->sessions[r], st->slots_n)) {
+			stripe_free_tables(st);
+			goto no_memory;
+		}
+	stripe_free_tables(&old);
+	stripe_clear(st);
+	return RS_OK;
 
 no_memory:
-	if (st) {
-		free(st->sessions);
-		free(st->slots);
-		free(st->chains);
-		free(st->bits);
-		free(st);
-	}
-	return rs_oom(e, 0, "the lane's tables");
+	*st = old;
+	return rs_oom(e, 0, "a window of %u chunks", window);
 }
 
 void stripe_free(struct stripe *st)
@@ -172,9 +206,7 @@ void stripe_free(struct stripe *st)
 		at = &(*at)->next;
 	*at = st->next;
 	free(st->sessions);
-	free(st->slots);
-	free(st->chains);
-	free(st->bits);
+	stripe_free_tables(st);
 	free(st->losses);
 	free(st);
 }

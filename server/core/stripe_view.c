@@ -66,6 +66,7 @@ int stripe_take_view(struct stripe *st, struct session *s, const struct control_
 	s->view = control_view_number(v);
 	memcpy(s->start, v->start, sizeof s->start);
 	s->features = v->features;
+	s->lead = v->lead;
 	if (control_view_merge(&st->view, v)) {
 		st->view_number = control_view_number(&st->view);
 		for (unsigned r = 0; r < st->p.world_size; r++) {
@@ -105,9 +106,15 @@ void stripe_try_resume(struct stripe *st)
 		return;
 	stripe_clear(st);
 	st->view.features = UINT64_MAX;
-	for (unsigned r = 0; r < st->p.world_size; r++)
-		if (!stripe_has_departed(st, r))
-			st->view.features &= st->sessions[r]->features;
+	st->view.lead = UINT32_MAX;
+	for (unsigned r = 0; r < st->p.world_size; r++) {
+		const struct session *s = st->sessions[r];
+
+		if (stripe_has_departed(st, r))
+			continue;
+		st->view.features &= s->features;
+		st->view.lead = s->lead < st->view.lead ? s->lead : st->view.lead;
+	}
 	for (unsigned r = 0; r < st->p.world_size; r++)
 		for (unsigned p = 0; !stripe_has_departed(st, r) && p < FRAME_PRIORITIES; p++)
 			if (st->view.start[p] < st->sessions[r]->start[p])

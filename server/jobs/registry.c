@@ -94,16 +94,18 @@ static struct control_start agree(const struct registry *r, const struct job *j)
 void registry_admitted(struct registry *r, uint64_t id)
 {
 	struct job *j = job_by_id(r, id);
+	struct lane_begin begin;
 
 	if (!j || j->running || j->ended || j->complete < j->first.world_size || j->probing)
 		return;
 	j->running = true;
 	j->started_ms = r->now_ms;
-	registry_emit(r, j,
-		      (struct registry_action){
-			  .type = REGISTRY_START,
-			  .begin = {.processes = registry_processes(j), .agreed = agree(r, j)},
-		      });
+	begin = (struct lane_begin){.processes = registry_processes(j), .agreed = agree(r, j)};
+	if (registry_widen(r, j)) {
+		begin.agreed.window = j->window;
+		begin.memory = j->memory;
+	}
+	registry_emit(r, j, (struct registry_action){.type = REGISTRY_START, .begin = begin});
 }
 
 /* Returns how a job has ended whose sessions are closed. */

@@ -55,6 +55,7 @@ struct registry_record {
 
 enum registry_action_type {
 	REGISTRY_OPENED,    /* the first rank came; the memory is allocated */
+	REGISTRY_MOVED,     /* the job has other memory, the last that was allocated */
 	REGISTRY_START,     /* lane_start on every lane, with `begin` */
 	REGISTRY_TELL,      /* lane_tell `frame` on every lane */
 	REGISTRY_ABORT,     /* lane_abort on every lane, with `why` */

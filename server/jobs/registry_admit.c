@@ -49,6 +49,10 @@ static int check_hello(const struct registry *r, const struct control_hello *h, 
 	if (h->window < 1 || h->window > RS_WINDOW_MAX)
 		return registry_refuse(no, RS_EINVAL, false, "a window of %u chunks is out of range 1 to %u", h->window,
 				       RS_WINDOW_MAX);
+	if (h->most_window && (h->most_window < h->window || h->most_window > RS_WINDOW_MAX))
+		return registry_refuse(no, RS_EINVAL, false,
+				       "a window of %u chunks that would be used is out of range %u to %u",
+				       h->most_window, h->window, RS_WINDOW_MAX);
 	if (h->priorities < 1 || h->priorities > FRAME_PRIORITIES)
 		return registry_refuse(no, RS_EINVAL, false, "%u priorities are out of range 1 to %u", h->priorities,
 				       FRAME_PRIORITIES);
@@ -194,7 +198,7 @@ static struct stripe_params stripe_of(const struct job *j, unsigned lane)
 	    .world_size = f->world_size,
 	    .chunk_bytes = f->chunk_bytes,
 	    .decoded_bytes = f->decoded_bytes,
-	    .window = f->window,
+	    .window = j->window,
 	    .priorities = f->priorities,
 	    .deterministic = f->deterministic,
 	    .checksum = f->checksum,
@@ -206,10 +210,7 @@ static struct stripe_params stripe_of(const struct job *j, unsigned lane)
 	return p;
 }
 
-/* Returns the most bytes that the job can make this process use, and the part for slots
- * in *ret_slots. Both saturate.
- */
-static uint64_t job_bound(const struct registry *r, const struct job *j, uint64_t *ret_slots)
+uint64_t registry_bound(const struct registry *r, const struct job *j, uint64_t *ret_slots)
 {
 	struct stripe_params p = stripe_of(j, 0);
 	uint64_t world = j->first.world_size, lanes = j->first.lanes, bytes;
@@ -224,8 +225,8 @@ static uint64_t job_bound(const struct registry *r, const struct job *j, uint64_
 
 static int open_job(struct registry *r, const struct control_hello *h, struct job **ret, struct control_refused *no)
 {
-	struct job fresh = {.first = *h}, *j;
-	uint64_t slots, bytes = job_bound(r, &fresh, &slots), room = 0;
+	struct job fresh = {.first = *h, .window = h->window}, *j;
+	uint64_t slots, bytes = registry_bound(r, &fresh, &slots), room = 0;
 
 	if (r->memory < r->opt.limits.memory_bytes)
 		room = r->opt.limits.memory_bytes - r->memory;
@@ -290,6 +291,7 @@ static void join(struct job *j, const struct control_hello *h, bool probes)
 	m->incarnation = h->incarnation;
 	m->features = m->lanes ? m->features & h->features : h->features;
 	m->lanes |= UINT64_C(1) << h->lane;
+	m->window = h->most_window > m->window ? h->most_window : m->window;
 	m->processes = h->processes;
 	memcpy(m->label, h->label, sizeof m->label);
 	memcpy(m->evidence, h->evidence, sizeof m->evidence);

@@ -3,6 +3,7 @@
 #ifndef RS_SERVER_JOBS_REGISTRY_PRIV_H
 #define RS_SERVER_JOBS_REGISTRY_PRIV_H
 
+#include "proto/features.h"
 #include "server/jobs/registry.h"
 
 enum {
@@ -17,6 +18,7 @@ struct member {
 	bool lost;         /* from this reducer */
 	uint64_t probing;  /* those of them through which no large message has passed yet */
 	uint64_t features; /* that each of its connections has announced */
+	uint32_t window;   /* the largest that they would use */
 	uint32_t processes;
 	char label[CONTROL_LABEL];
 	char evidence[CONTROL_EVIDENCE];
@@ -51,6 +53,7 @@ struct job {
 	struct registry_found found;
 	uint64_t operations, bytes_in, bytes_out; /* of sessions that are closed */
 	char refused[CONTROL_MESSAGE];            /* why a rank was last refused for good while the job gathers */
+	uint32_t window; /* of each lane: that of HELLO, or more from START on */
 	uint8_t *memory;
 	uint64_t memory_len;
 	uint64_t bound; /* most bytes of the job, with memory_len */
@@ -130,6 +133,12 @@ void registry_emit(struct registry *r, const struct job *j, struct registry_acti
 /* Fills *to and returns the code. */
 int registry_refuse(struct control_refused *to, int code, bool retry, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
+/* Returns the most bytes that the job can make this process use with its window, and the
+ * part for slots in *ret_slots. Both saturate. */
+uint64_t registry_bound(const struct registry *r, const struct job *j, uint64_t *ret_slots);
+/* All ranks have joined: gives the job the window that they would use, if there is
+ * memory. Returns whether the window is larger than that of HELLO. */
+bool registry_widen(struct registry *r, struct job *j);
 /* Returns the number of training processes of the ranks that have joined. */
 uint64_t registry_processes(const struct job *j);
 

@@ -32,7 +32,7 @@ static void add_job(const struct registry *r, const struct job *j, struct status
 	to->memory_bytes = j->bound;
 	to->processes = registry_processes(j);
 	to->chunk_bytes = f->chunk_bytes;
-	to->window = f->window;
+	to->window = j->window;
 	to->priorities = f->priorities;
 	to->lanes = f->lanes;
 	to->deterministic = f->deterministic;

@@ -125,7 +125,7 @@ void arenas_start(struct arenas *all, uint64_t job, const struct lane_begin *beg
 {
 	struct arena *a = all->list;
 
-	while (a->job != job)
+	while (a->job != job || a->released)
 		a = a->next;
 	a->started = true;
 	a->begin = *begin;

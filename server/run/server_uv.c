@@ -120,6 +120,9 @@ static void server_on_action(void *ctx, const struct registry_action *a)
 		arenas_set_job(s->arenas, a->job.id);
 		server_log_job(s, "job-opened", &a->job);
 		return;
+	case REGISTRY_MOVED:
+		arenas_set_job(s->arenas, a->job.id);
+		return;
 	case REGISTRY_START:
 		server_log_job(s, "job-started", &a->job);
 		arenas_start(s->arenas, a->job.id, &a->begin);

@@ -5,6 +5,7 @@
  * the protocol; another rank sends ABORT; an operation times out. Each of them leads to
  * exchange_fail, unless the other reducers take over: ABORT is sent on the remaining
  * links, then every pending operation ends with the reason. */
+#include "agent/worker/core/lead.h"
 #include "agent/worker/core/link_fail.h"
 #include "agent/worker/core/link_io.h"
 #include "agent/worker/core/link_queue.h"
@@ -31,9 +32,12 @@ static unsigned exchange_count_links(const struct exchange_params *p)
 	return n;
 }
 
-/* Returns the size of the ring of LINK_RETAINED: its entries belong to chunks in the
- * rings of the priorities. */
-static uint32_t exchange_retained_ring(const struct exchange_params *p, uint32_t ring)
+size_t exchange_retained_bytes(const struct exchange_params *p)
+{
+	return operation_chunk_most(p->chunk_bytes, p->decoded_bytes);
+}
+
+uint32_t exchange_retained_ring(const struct exchange_params *p, uint32_t ring)
 {
 	return p->priorities > 2 ? 4 * ring : p->priorities * ring;
 }
@@ -84,8 +88,7 @@ static int exchange_allocate(struct exchange *x, uint32_t ring, struct rs_err *e
 	}
 	if (x->retaining) {
 		flights += exchange_retained_ring(p, ring);
-		if (retain_init(&x->retain, p->priorities, x->max_lead,
-				operation_chunk_most(p->chunk_bytes, p->decoded_bytes), e))
+		if (retain_init(&x->retain, p->priorities, x->max_lead, exchange_retained_bytes(p), e))
 			return e->code;
 	}
 	x->links = calloc(x->links_n, sizeof *x->links);
@@ -131,9 +134,7 @@ int exchange_new(struct exchange **ret, const struct exchange_options *opt, uint
 	exchange_begin(x, now_ms);
 	x->feedback.limit = p->wire_feedback;
 	x->links_n = exchange_count_links(p);
-	x->max_lead = p->shards;
-	if (x->max_lead < (uint64_t)EXCHANGE_LEAD_PER_LINK * x->links_n)
-		x->max_lead = (uint64_t)EXCHANGE_LEAD_PER_LINK * x->links_n;
+	lead_init(x);
 	if (exchange_allocate(x, ring, &why)) {
 		exchange_free(x);
 		return rs_fail(e, why.code, "%s", why.msg);
@@ -155,6 +156,8 @@ void exchange_free(struct exchange *x)
 	free(x->losses);
 	free(x->shards);
 	free(x->outgoing);
+	for (unsigned i = 0; x->links && i < x->links_n; i++)
+		free(x->links[i].outgoing);
 	free(x->links);
 	free(x);
 }
@@ -223,6 +226,7 @@ void exchange_connecting(struct exchange *x, unsigned link, uint64_t now_ms)
 	l->open = true;
 	l->binding_len = 0;
 	l->source[0] = '\0';
+	l->rtt_us = 0;
 	l->state = LINK_CONNECTING;
 	l->since_ms = now_ms;
 	l->tries++;
@@ -249,11 +253,16 @@ void exchange_connected(struct exchange *x, unsigned link, uint64_t now_ms)
 	if (l->state != LINK_CONNECTING)
 		return; /* the exchange wants it closed by now */
 	link_reset(l);
-	window_init(&l->window, x->params->chunk_bytes, x->params->window, x->opt.adaptive);
+	window_init(&l->window, x->params->chunk_bytes, x->params->window, x->opt.adaptive, l->rtt_us);
 	l->state = LINK_HANDSHAKE;
 	l->since_ms = l->last_rx_ms = l->last_tx_ms = now_ms;
 	if (link_queue_hello(l, &e))
 		link_join_failed(l, e.msg, RS_LOSS_OTHER, now_ms);
+}
+
+void exchange_set_rtt(struct exchange *x, unsigned link, uint32_t rtt_us)
+{
+	x->links[link].rtt_us = rtt_us;
 }
 
 bool exchange_wants_signal(const struct exchange *x, unsigned link)

@@ -83,6 +83,8 @@ struct exchange {
 	 * stream_within_lead(). By priority: the position at which the next operation
 	 * begins, and a position that all links have reached. */
 	uint64_t max_lead;
+	uint64_t own_lead; /* the lead for which this rank has memory; see lead.h */
+	bool lead_fixed;
 	uint64_t next_position[FRAME_PRIORITIES], floor[FRAME_PRIORITIES];
 	bool held_back; /* since the last result a link had to wait for a slower one */
 
@@ -128,6 +130,13 @@ static inline bool exchange_lives(const struct exchange *x, unsigned reducer)
 {
 	return x->view.lives[reducer] % 2 == 0;
 }
+
+/* exchange.c */
+/* Returns the size of the ring of LINK_RETAINED: its entries belong to chunks in the
+ * rings of the priorities. */
+uint32_t exchange_retained_ring(const struct exchange_params *p, uint32_t ring);
+/* Returns the most bytes of a retained result. */
+size_t exchange_retained_bytes(const struct exchange_params *p);
 
 /* exchange_end.c */
 /* Starts the end of the exchange. `local`: the cause was found here, so ABORT names this

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "agent/worker/core/features.h"
+#include "agent/worker/core/lead.h"
 
 #include "proto/features.h"
 
 /* A reducer without these may come back to a job that uses them: no operation depends on
  * them. */
-static const uint64_t features_optional = FEATURE_START | FEATURE_PROBE | FEATURE_NONFINITE | FEATURE_RECONFIGURE;
+static const uint64_t features_optional =
+    FEATURE_START | FEATURE_PROBE | FEATURE_NONFINITE | FEATURE_RECONFIGURE | FEATURE_WINDOWS;
 
 /* What a job can use with the reducer of a link. One that was lost and is back must not
  * decide about the optional ones, since some ranks may have begun before; the others it
@@ -81,5 +83,5 @@ int features_take_start(struct link *l, const struct control_start *s, struct rs
 	if (s->start)
 		x->start = s->start;
 	l->features = s->features & x->opt.features;
-	return RS_OK;
+	return lead_take_window(l, s->window, e);
 }

@@ -106,6 +106,9 @@ struct link {
 	struct control_late late;       /* the last LATE */
 	uint64_t late_at_ms;            /* when it arrived; 0: never */
 
+	struct outgoing *outgoing; /* memory of the rings if they are larger than configured; else NULL */
+	uint32_t rtt_us;           /* of the connection when it was made; 0: not known */
+
 	char source[CONTROL_SOURCE]; /* address of this end; "": unknown */
 	/* what the proofs cover: the channel binding, and HELLO as it was sent */
 	uint32_t binding_len, hello_len;

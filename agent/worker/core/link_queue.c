@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The control frames that a link sends. */
 #include "agent/worker/core/link_queue.h"
+#include "agent/worker/core/lead.h"
 #include "agent/worker/core/features.h"
 #include "common/assert.h"
 #include "proto/features.h"
@@ -27,6 +28,7 @@ static void link_queue_view(struct link *l)
 	uint8_t payload[CONTROL_VIEW];
 
 	l->x->view.features = features_known(l->x);
+	l->x->view.lead = lead_to_tell(l->x);
 	link_queue_frame(l, FRAME_VIEW, payload, control_pack_view(payload, &l->x->view));
 }
 
@@ -99,6 +101,7 @@ int link_queue_hello(struct link *l, struct rs_err *e)
 	    .chunk_bytes = x->params->chunk_bytes,
 	    .decoded_bytes = x->params->decoded_bytes > 2 * x->params->chunk_bytes ? x->params->decoded_bytes : 0,
 	    .window = x->params->window,
+	    .most_window = lead_window(l) > x->params->window ? lead_window(l) : 0,
 	    .priorities = x->params->priorities,
 	    .deterministic = x->params->deterministic,
 	    .checksum = x->params->checksum,

@@ -23,6 +23,7 @@
 #include "agent/worker/core/encoded.h"
 #include "agent/worker/core/exchange_text.h"
 #include "agent/worker/core/features.h"
+#include "agent/worker/core/lead.h"
 #include "agent/worker/core/link_queue.h"
 #include "agent/worker/core/stream.h"
 #include "common/assert.h"
@@ -185,11 +186,17 @@ static void view_fix_features(struct exchange *x)
 /* Enters EXCHANGE_RUNNING when all links of living reducers have received START. */
 static void view_check_running(struct exchange *x, uint64_t now_ms)
 {
+	struct rs_err e;
+
 	if (x->state != EXCHANGE_JOINING)
 		return;
 	for (unsigned i = 0; i < x->links_n; i++)
 		if (link_lives(&x->links[i]) && x->links[i].state != LINK_RUNNING)
 			return;
+	if (lead_fix(x, &e)) {
+		exchange_fail(x, &e, true, NULL, now_ms);
+		return;
+	}
 	x->state = EXCHANGE_RUNNING;
 	view_fix_features(x);
 	x->running_ms = now_ms ? now_ms : 1;
@@ -202,11 +209,17 @@ static void view_check_running(struct exchange *x, uint64_t now_ms)
 /* The view has changed: all links start again from the positions that all ranks have. */
 static void view_apply(struct exchange *x, uint64_t now_ms)
 {
+	struct rs_err e;
+
 	if (x->state >= EXCHANGE_ENDING)
 		return;
 	x->view_number = control_view_number(&x->view);
 	if (!view_any_lives(x)) {
 		view_fail_without_reducers(x, now_ms);
+		return;
+	}
+	if (lead_fix(x, &e)) {
+		exchange_fail(x, &e, true, NULL, now_ms);
 		return;
 	}
 	view_assign_shards(x);
@@ -415,6 +428,7 @@ int view_resumed(struct link *l, const struct control_view *v, struct rs_err *e)
 			return rs_fail(e, RS_EPROTO, "its RESUME starts at position %llu, this rank's VIEW at %llu",
 				       (unsigned long long)v->start[p], (unsigned long long)x->view.start[p]);
 	l->view = x->view_number;
+	lead_resume(x, v->lead);
 	features_narrow(x, v->features);
 	view_fix_features(x);
 	for (unsigned p = 0; p < x->params->priorities; p++)

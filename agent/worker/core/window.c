@@ -2,11 +2,25 @@
 #include "agent/worker/core/window.h"
 #include "common/assert.h"
 
-void window_init(struct window *w, uint32_t unit, uint32_t most, bool adaptive)
+void window_init(struct window *w, uint32_t unit, uint32_t most, bool adaptive, uint32_t rtt_us)
 {
+	bool far = rtt_us >= WINDOW_FAR_US;
+
 	rs_assert(unit > 0 && most > 0);
-	*w = (struct window){
-	    .unit = unit, .limit = adaptive ? 1 : most, .most = most, .starting = true, .hold_ms = WINDOW_HOLD_MIN_MS};
+	*w = (struct window){.unit = unit,
+			     .limit = adaptive && !far ? 1 : most,
+			     .most = most,
+			     .far = far,
+			     .starting = true,
+			     .hold_ms = WINDOW_HOLD_MIN_MS};
+}
+
+void window_widen(struct window *w, uint32_t most)
+{
+	rs_assert(most >= w->most);
+	if (w->limit == w->most)
+		w->limit = most;
+	w->most = most;
 }
 
 bool window_open(struct window *w, uint32_t chunks, uint64_t bytes_in_flight, uint32_t bytes)
@@ -113,6 +127,11 @@ void window_signal(struct window *w, const struct window_signal *s, uint64_t now
 		w->local = true;
 		w->limit = s->local_bytes / w->unit;
 		w->limit = w->limit < 1 ? 1 : w->limit > w->most ? w->most : w->limit;
+		return;
+	}
+	w->far = s->min_rtt_us >= WINDOW_FAR_US;
+	if (w->far) {
+		w->limit = w->most;
 		return;
 	}
 	window_measure_rate(w, s->min_rtt_us, now_ms);

@@ -22,7 +22,13 @@
  * A long or fast link needs several chunks in flight to be busy at all and makes more
  * noise than the rule above allows. So the window is never below twice what the best
  * recent rate brings within the smallest round trip, also after a loss, as in BBR
- * (Cardwell et al., 2016): less would lower the rate, and twice as much lets it rise. */
+ * (Cardwell et al., 2016): less would lower the rate, and twice as much lets it rise.
+ *
+ * On a link between sites none of this is needed: a retransmission timeout is not much
+ * longer than the round trip, and the queues on the way belong to many. The kernel's
+ * congestion control decides alone how much is on its way; a smaller window would only
+ * take from it what it may send while lost segments are repaired. So the window of a
+ * long link is as large as it may be, from the first chunk on and after each pause. */
 #ifndef RS_AGENT_WORKER_CORE_WINDOW_H
 #define RS_AGENT_WORKER_CORE_WINDOW_H
 
@@ -30,6 +36,7 @@
 #include <stdint.h>
 
 enum {
+	WINDOW_FAR_US = 10000, /* round trip from which a link is long */
 	WINDOW_ROOM_US = 250, /* queueing delay below which the window grows */
 	WINDOW_FULL_US =
 	    1000, /* queueing delay above which it shrinks, or half the smallest round trip if that is longer */
@@ -58,6 +65,7 @@ struct window {
 	uint32_t most;    /* most chunks of any size: as configured, and as the reducer expects */
 	uint64_t results; /* bytes of results in this round; a round has as many results as the limit */
 	bool limited;     /* the limit held a chunk back in this round */
+	bool far;         /* the link is long: the limit is the most */
 	bool local;       /* both ends are on this machine: the limit is fixed */
 	bool starting;    /* no congestion was seen yet: the window doubles */
 	uint64_t lost;    /* retransmitted segments at the last signal */
@@ -81,8 +89,11 @@ struct window_signal {
 	bool single_chunk; /* two chunks in flight are not better than one */
 };
 
-/* Starts with one chunk if there will be signals, else with the configured size. */
-void window_init(struct window *w, uint32_t unit, uint32_t most, bool adaptive);
+/* Starts with one chunk if there will be signals and the link is not long, else with
+ * `most`. rtt_us: of the connection, 0: not known. */
+void window_init(struct window *w, uint32_t unit, uint32_t most, bool adaptive, uint32_t rtt_us);
+/* The reducer expects more chunks, `most`. */
+void window_widen(struct window *w, uint32_t most);
 /* Returns whether a chunk of `bytes` bytes may be sent while `chunks` chunks with
  * bytes_in_flight bytes are in flight. One chunk always may. */
 bool window_open(struct window *w, uint32_t chunks, uint64_t bytes_in_flight, uint32_t bytes);

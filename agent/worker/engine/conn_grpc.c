@@ -202,6 +202,8 @@ static void conn_grpc_run(struct grpc *c)
 /* The peer has answered. */
 static void conn_grpc_up(struct grpc *c)
 {
+	struct window_signal signal;
+
 	c->state = GRPC_UP;
 	c->finished = c->send_failed = false;
 	if (!c->local && !grpc_socket_find(&c->socket, (struct sockaddr *)&c->address.at, conn_grpc_socket_taken, c))
@@ -209,6 +211,8 @@ static void conn_grpc_up(struct grpc *c)
 	if (c->socket.fd >= 0)
 		tcp_conn_keep_alive(c->socket.fd);
 	conn_grpc_log(c, "reducer-connected", "");
+	if (grpc_socket_signal(&c->socket, &signal))
+		exchange_set_rtt(c->conn.en->x, c->conn.link, signal.min_rtt_us);
 	exchange_connected(c->conn.en->x, c->conn.link, conn_grpc_now(c));
 }
 

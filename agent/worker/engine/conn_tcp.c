@@ -280,6 +280,7 @@ static void conn_tcp_up(struct tcp *c)
 {
 	uint8_t binding[TLS_BINDING];
 	char source[RS_ENDPOINT_TEXT];
+	struct window_signal signal;
 	struct rs_err e;
 
 	if (c->tcp.ssl && tls_binding(c->tcp.ssl, binding, &e)) {
@@ -290,6 +291,8 @@ static void conn_tcp_up(struct tcp *c)
 		exchange_bind(c->conn.en->x, c->conn.link, binding, sizeof binding);
 	tcp_source(c->tcp.fd, source);
 	exchange_set_source(c->conn.en->x, c->conn.link, source);
+	if (tcp_signal(c->tcp.fd, &signal))
+		exchange_set_rtt(c->conn.en->x, c->conn.link, signal.min_rtt_us);
 	c->state = CONN_UP;
 	c->shut = false;
 	c->local = tcp_peer(c->tcp.fd) == TCP_PEER_LOCAL;

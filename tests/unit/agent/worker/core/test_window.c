@@ -83,7 +83,7 @@ START_TEST(test_signals)
 {
 	struct window w;
 
-	window_init(&w, 1, cases[_i].most, true);
+	window_init(&w, 1, cases[_i].most, true, 0);
 	for (unsigned i = 0; i < cases[_i].n; i++) {
 		struct window_signal s = {
 		    .rtt_us = cases[_i].step[i].rtt_us, .min_rtt_us = 100, .lost = cases[_i].step[i].lost};
@@ -102,7 +102,7 @@ START_TEST(test_single_chunk_signal)
 	struct window w;
 	struct window_signal s = {.rtt_us = 600, .min_rtt_us = 100, .single_chunk = true};
 
-	window_init(&w, 1, 16, true);
+	window_init(&w, 1, 16, true, 0);
 	window_signal(&w, &s, 0);
 	ck_assert_uint_eq(w.limit, 1);
 	s.single_chunk = false;
@@ -116,16 +116,16 @@ START_TEST(test_local_takes_all)
 	struct window w;
 	struct window_signal s = {.rtt_us = 90000, .min_rtt_us = 1, .lost = 7, .local_bytes = WINDOW_LOCAL_BYTES};
 
-	window_init(&w, 4 << 20, 64, true);
+	window_init(&w, 4 << 20, 64, true, 0);
 	window_signal(&w, &s, 0);
 	ck_assert_uint_eq(w.limit, 1);
-	window_init(&w, 32 << 10, 64, true);
+	window_init(&w, 32 << 10, 64, true, 0);
 	window_signal(&w, &s, 0);
 	ck_assert_msg(w.limit == 16, "512 KiB, not %u chunks", w.limit);
 	s.local_bytes = WINDOW_LOCAL_GRPC_BYTES;
 	window_signal(&w, &s, 0);
 	ck_assert_msg(w.limit == 8, "256 KiB, not %u chunks", w.limit);
-	window_init(&w, 1, 64, true);
+	window_init(&w, 1, 64, true, 0);
 	window_signal(&w, &s, 0);
 	ck_assert_uint_eq(w.limit, 64);
 	for (int i = 0; i < 1000; i++)
@@ -139,7 +139,7 @@ START_TEST(test_bytes)
 {
 	struct window w;
 
-	window_init(&w, 1000, 4, true);
+	window_init(&w, 1000, 4, true, 0);
 	ck_assert_uint_eq(w.limit, 1);
 	ck_assert_msg(window_open(&w, 0, 0, 1000) && !w.limited, "the first chunk may always go");
 	ck_assert_msg(window_open(&w, 0, 0, 0), "also an empty one");
@@ -158,7 +158,7 @@ START_TEST(test_rounds)
 {
 	struct window w;
 
-	window_init(&w, 1, 3, false);
+	window_init(&w, 1, 3, false, 0);
 	ck_assert_uint_eq(w.limit, 3);
 	for (int round = 0; round < 2; round++) {
 		ck_assert(!window_result(&w, 1));
@@ -176,7 +176,7 @@ START_TEST(test_long_link)
 	struct window_signal s = {.rtt_us = 10500, .min_rtt_us = 10000};
 	static const uint32_t want[] = {2, 4, 8, 8, 8};
 
-	window_init(&w, 1, 32, true);
+	window_init(&w, 1, 32, true, 0);
 	for (unsigned i = 0; i < sizeof want / sizeof want[0]; i++) {
 		w.limited = true;
 		window_signal(&w, &s, i);
@@ -217,7 +217,7 @@ START_TEST(test_kept_busy)
 	struct window_signal quiet = {0}, lossy = {.lost = 1};
 	uint64_t now = 5000;
 
-	window_init(&w, UNIT, 32, true);
+	window_init(&w, UNIT, 32, true, 0);
 	w.limit = 2;
 	w.starting = false;
 	run_link(&w, &now, 1000, 8000000, quiet);
@@ -238,7 +238,7 @@ START_TEST(test_short_link)
 	struct window w;
 	struct window_signal s = {.rtt_us = 2000, .min_rtt_us = 100};
 
-	window_init(&w, UNIT, 32, true);
+	window_init(&w, UNIT, 32, true, 0);
 	for (unsigned i = 0; i < 1000; i++) {
 		window_result(&w, 30000);
 		window_signal(&w, &s, i);
@@ -254,7 +254,7 @@ START_TEST(test_bounds)
 	uint64_t now = 0;
 
 	srand(1);
-	window_init(&w, 1, 7, true);
+	window_init(&w, 1, 7, true, 0);
 	for (int i = 0; i < 100000; i++) {
 		struct window_signal s = {.rtt_us = (uint32_t)(rand() % 4000),
 					  .min_rtt_us = (uint32_t)(rand() % 500),

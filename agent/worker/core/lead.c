@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "agent/worker/core/lead.h"
+
+#include "common/assert.h"
+#include "common/wire.h"
+#include "proto/features.h"
+
+#include <stdlib.h>
+
+/* Returns the lead that the configuration gives. */
+static uint64_t lead_base(const struct exchange *x)
+{
+	uint64_t least = (uint64_t)EXCHANGE_LEAD_PER_LINK * x->links_n;
+
+	return x->params->shards > least ? x->params->shards : least;
+}
+
+void lead_init(struct exchange *x)
+{
+	x->max_lead = x->own_lead = lead_base(x);
+}
+
+uint32_t lead_window(const struct link *l)
+{
+	const struct exchange *x = l->x;
+	const struct exchange_params *p = x->params;
+	uint64_t rtt_us = (uint64_t)link_reducer(l)->rtt_ms * 1000, bytes, chunks;
+
+	rtt_us = rtt_us > l->rtt_us ? rtt_us : l->rtt_us;
+	if (rtt_us < WINDOW_FAR_US || !(x->features & FEATURE_WINDOWS))
+		return p->window;
+	bytes = LEAD_ROUND_TRIPS * rtt_us * ((p->bandwidth ? p->bandwidth / 8 : LEAD_BYTES_PER_S) / 1000) / 1000;
+	if (!p->bandwidth)
+		bytes = min64(bytes, LEAD_BYTES);
+	chunks = min64(bytes / p->chunk_bytes / x->links_n + 1, RS_WINDOW_MAX);
+	return chunks > p->window ? (uint32_t)chunks : p->window;
+}
+
+/* Gives a link, which has nothing in flight, room for more chunks. */
+static bool lead_allocate(struct link *l, uint32_t window)
+{
+	const struct exchange *x = l->x;
+	unsigned priorities = x->params->priorities;
+	uint32_t ring = 1, retained;
+	struct outgoing *all;
+
+	while (ring < window)
+		ring *= 2;
+	if (ring - 1 <= l->streams[0].mask)
+		return true;
+	retained = x->retaining ? exchange_retained_ring(x->params, ring) : 0;
+	all = calloc((size_t)priorities * ring + retained, sizeof *all);
+	if (!all)
+		return false;
+	free(l->outgoing);
+	l->outgoing = all;
+	for (unsigned p = 0; p < LINK_STREAMS; p++) {
+		struct stream *s = &l->streams[p];
+		uint32_t entries = p < priorities ? ring : p == LINK_RETAINED ? retained : 0;
+
+		rs_assert(s->head == s->tail);
+		if (!entries)
+			continue;
+		s->head = s->sent = s->tail = 0;
+		s->ring = all;
+		s->mask = entries - 1;
+		all += entries;
+	}
+	return true;
+}
+
+int lead_take_window(struct link *l, uint32_t window, struct rs_err *e)
+{
+	const struct exchange_params *p = l->x->params;
+
+	if (!window)
+		return RS_OK;
+	if (!(l->features & FEATURE_WINDOWS) || window < p->window || window > RS_WINDOW_MAX)
+		return rs_fail(e, RS_EPROTO, "its START has a window of %u chunks, expected %u to %u", window,
+			       p->window, RS_WINDOW_MAX);
+	if (!lead_allocate(l, window))
+		return rs_oom(e, 0, "a window of %u chunks", window);
+	window_widen(&l->window, window);
+	return RS_OK;
+}
+
+int lead_fix(struct exchange *x, struct rs_err *e)
+{
+	uint64_t sum = 0;
+	bool wider = false;
+
+	if (x->lead_fixed)
+		return RS_OK;
+	x->lead_fixed = true;
+	for (unsigned i = 0; i < x->links_n; i++) {
+		const struct link *l = &x->links[i];
+		uint32_t window = l->state == LINK_RUNNING ? l->window.most : lead_window(l);
+
+		sum += window;
+		wider |= window > x->params->window;
+	}
+	if (!wider || sum <= x->max_lead)
+		return RS_OK;
+	if (x->retaining) {
+		retain_close(&x->retain);
+		if (retain_init(&x->retain, x->params->priorities, sum, exchange_retained_bytes(x->params), e))
+			return e->code;
+	}
+	x->max_lead = x->own_lead = sum;
+	return RS_OK;
+}
+
+uint32_t lead_to_tell(const struct exchange *x)
+{
+	return x->own_lead > lead_base(x) ? (uint32_t)x->own_lead : 0;
+}
+
+void lead_resume(struct exchange *x, uint32_t lead)
+{
+	uint64_t base = lead_base(x);
+
+	x->max_lead = lead > base ? min64(lead, x->own_lead) : base;
+}

@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Larger windows for long links. HELLO says which window the connection's round trip
+ * would use. When all ranks are there, the job gets the largest of these that
+ * server.memory has room for, and other memory for its slots; START says so. The memory
+ * for the window of HELLO was allocated with the job, so without room it starts as well. */
+#include "server/jobs/registry_priv.h"
+
+/* Returns the largest window of the ranks; that of HELLO if one of them cannot read
+ * another one in START. */
+static uint32_t wanted_window(const struct registry *r, const struct job *j)
+{
+	uint64_t features = r->opt.features & FEATURE_START ? r->opt.features : 0;
+	uint32_t most = j->first.window;
+
+	for (unsigned i = 0; i < j->first.world_size; i++) {
+		features &= j->members[i].features;
+		most = j->members[i].window > most ? j->members[i].window : most;
+	}
+	return features & FEATURE_START && features & FEATURE_WINDOWS ? most : j->first.window;
+}
+
+/* Returns the largest window up to `most`, in halves, whose memory is free; *ret_bound
+ * and *ret_slots: as registry_bound(). The memory of the job as it is counts as free. */
+static uint32_t fitting_window(const struct registry *r, const struct job *j, uint32_t most, uint64_t *ret_bound,
+			       uint64_t *ret_slots)
+{
+	uint64_t others = r->memory - j->bound, room = r->opt.limits.memory_bytes;
+
+	room = room > others ? room - others : 0;
+	for (; most > j->first.window; most = most / 2) {
+		struct job wider = *j;
+
+		wider.window = most;
+		*ret_bound = registry_bound(r, &wider, ret_slots);
+		if (*ret_bound <= room)
+			return most;
+	}
+	return j->first.window;
+}
+
+bool registry_widen(struct registry *r, struct job *j)
+{
+	uint64_t bound, slots;
+	uint32_t window = fitting_window(r, j, wanted_window(r, j), &bound, &slots);
+	uint8_t *memory;
+
+	if (window <= j->first.window)
+		return false;
+	memory = r->opt.alloc(r->opt.ctx, slots);
+	if (!memory)
+		return false;
+	/* lanes use it from START on only */
+	r->opt.free(r->opt.ctx, j->memory, j->memory_len);
+	r->memory += bound - j->bound;
+	j->memory = memory;
+	j->memory_len = slots;
+	j->bound = bound;
+	j->window = window;
+	registry_emit(r, j, (struct registry_action){.type = REGISTRY_MOVED});
+	return true;
+}
