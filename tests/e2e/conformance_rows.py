@@ -120,6 +120,8 @@ HELLO = [
     ({"decoded_bytes": 0xFFFFFFC0}, INVALID),
     ({"window": 0}, INVALID),
     ({"window": 1025}, INVALID),
+    ({"most_window": 15}, INVALID),  # window is 16
+    ({"most_window": 1025}, INVALID),
     ({"window": 0xFFFFFFFF}, INVALID),
     ({"priorities": 0}, INVALID),
     ({"priorities": 5}, INVALID),

@@ -184,6 +184,12 @@ retained results are overwritten too early
 ranks run further ahead than results are retained
 	agent/worker/core/stream.c
 	s/position - floor <= x->max_lead/position - floor <= 2 * x->max_lead/
+fewer results are retained than the lead of long links needs
+	agent/worker/core/lead.c
+	s/x->params->priorities, lead, exchange/x->params->priorities, lead_base(x), exchange/
+a rank keeps its own lead of long links
+	agent/worker/core/lead.c
+	s/min64\(lead, x->own_lead\)/x->own_lead/
 the cursor stays at a completed operation
 	agent/worker/core/stream.c
 	s/if \(s->op == op\)\n/if (0)\n/

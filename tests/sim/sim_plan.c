@@ -109,6 +109,8 @@ static void draw_config(struct sim *s, struct team *t)
 	cfg->timeouts.detect_ms = sim_between(s, 1000, 2000);
 	cfg->timeouts.op_ms = 0;
 	t->adaptive = sim_chance(s, 50);
+	t->rtt_us = sim_chance(s, 30) ? sim_between(s, 5000, 100000) : 0;
+	cfg->plan.bandwidth = sim_between(s, 100, 4000) * (uint64_t)1000;
 	for (unsigned i = 0; i < SIM_WORLD; i++)
 		t->offered[i] = modern || sim_chance(s, 90) ? UINT64_MAX : sim_random(s);
 	draw_wire(s, t);

@@ -249,12 +249,13 @@ static bool read_once(struct conn *c, const char **lost)
 static void give_signal(struct conn *c)
 {
 	struct sim *s = c->sim;
-	struct window_signal w = {.min_rtt_us = 100, .local_bytes = sim_chance(s, 5) ? WINDOW_LOCAL_BYTES : 0};
+	uint32_t least_us = c->rank->team->rtt_us ? c->rank->team->rtt_us : 100;
+	struct window_signal w = {.min_rtt_us = least_us, .local_bytes = sim_chance(s, 5) ? WINDOW_LOCAL_BYTES : 0};
 
 	if (!exchange_wants_signal(c->rank->x, c->link))
 		return;
 	s->stats->signals++;
-	w.rtt_us = 100 + sim_below(s, sim_chance(s, 50) ? 200 : 3000);
+	w.rtt_us = least_us + sim_below(s, sim_chance(s, 50) ? 200 : 3000);
 	w.lost = sim_chance(s, 10) ? sim_random(s) : 0;
 	exchange_signal(c->rank->x, c->link, &w, sim_ms(s));
 }
@@ -344,6 +345,8 @@ void rank_connect(struct conn *c)
 		c->up = true;
 		c->end[REDUCER].open = true;
 		sim_in(s, sim_below(s, 2 * c->delay_us), EV_ACCEPT, c->id, c->reducer->life);
+		if (k->team->rtt_us)
+			exchange_set_rtt(k->x, c->link, sim_between(s, 1, k->team->rtt_us));
 		exchange_connected(k->x, c->link, sim_ms(s));
 		write_all(c);
 	}

@@ -93,7 +93,8 @@ static void on_action(void *ctx, const struct registry_action *a)
 	if (a->type == REGISTRY_ABORT)
 		trace(r->sim, "r%u ends job %s, generation %u: %s", r->index, a->job.name, a->job.generation,
 		      a->why.msg);
-	if (r->state != REDUCER_UP || a->type == REGISTRY_OPENED || a->type == REGISTRY_CLOSED)
+	if (r->state != REDUCER_UP || a->type == REGISTRY_OPENED || a->type == REGISTRY_MOVED ||
+	    a->type == REGISTRY_CLOSED)
 		return;
 	if (a->type == REGISTRY_ASK) {
 		struct message *l = message_new(MESSAGE_ASK, a->job.id, 0);

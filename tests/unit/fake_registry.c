@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/unit/fake_registry.h"
+#include "proto/features.h"
 
 #include <check.h>
 #include <stdio.h>
@@ -41,7 +42,7 @@ void fr_open(struct fr_world *w, unsigned jobs, unsigned workers, uint64_t memor
 {
 	struct registry_options opt = {.limits = {jobs, workers, memory},
 				       .threads = 3,
-				       .features = FR_FEATURES,
+				       .features = FR_FEATURES | FEATURE_WINDOWS,
 				       .connection_bytes = FR_CONNECTION_BYTES,
 				       .alloc = on_alloc,
 				       .free = on_free,

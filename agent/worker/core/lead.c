@@ -86,8 +86,7 @@ int lead_take_window(struct link *l, uint32_t window, struct rs_err *e)
 
 int lead_fix(struct exchange *x, struct rs_err *e)
 {
-	uint64_t sum = 0;
-	bool wider = false;
+	uint64_t most = 0, lead;
 
 	if (x->lead_fixed)
 		return RS_OK;
@@ -96,17 +95,17 @@ int lead_fix(struct exchange *x, struct rs_err *e)
 		const struct link *l = &x->links[i];
 		uint32_t window = l->state == LINK_RUNNING ? l->window.most : lead_window(l);
 
-		sum += window;
-		wider |= window > x->params->window;
+		most = window > most ? window : most;
 	}
-	if (!wider || sum <= x->max_lead)
+	lead = most * x->links_n;
+	if (most <= x->params->window || lead <= x->max_lead)
 		return RS_OK;
 	if (x->retaining) {
 		retain_close(&x->retain);
-		if (retain_init(&x->retain, x->params->priorities, sum, exchange_retained_bytes(x->params), e))
+		if (retain_init(&x->retain, x->params->priorities, lead, exchange_retained_bytes(x->params), e))
 			return e->code;
 	}
-	x->max_lead = x->own_lead = sum;
+	x->max_lead = x->own_lead = lead;
 	return RS_OK;
 }
 

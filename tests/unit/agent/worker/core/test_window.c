@@ -111,6 +111,29 @@ START_TEST(test_single_chunk_signal)
 }
 END_TEST
 
+/* A long link has all chunks in flight from the start, whatever is queued or lost. A
+ * link that turns out to be short is as any other one. */
+START_TEST(a_long_link_is_wide)
+{
+	struct window w;
+	struct window_signal s = {.rtt_us = 300000, .min_rtt_us = 100000, .lost = 5};
+
+	window_init(&w, 1, 16, true, _i ? 0 : 100000);
+	ck_assert_uint_eq(w.limit, _i ? 1 : 16);
+	window_widen(&w, 64);
+	ck_assert_uint_eq(w.limit, _i ? 1 : 64);
+	for (unsigned i = 0; i < 10; i++) {
+		s.lost += i;
+		window_signal(&w, &s, 10 * i);
+		ck_assert_uint_eq(w.limit, 64);
+	}
+	s.min_rtt_us = 100;
+	s.lost++;
+	window_signal(&w, &s, 1000);
+	ck_assert_uint_eq(w.limit, 32);
+}
+END_TEST
+
 START_TEST(test_local_takes_all)
 {
 	struct window w;
@@ -168,12 +191,12 @@ START_TEST(test_rounds)
 }
 END_TEST
 
-/* On a long link a delay that would be a queue on a short one is noise, until the window
+/* On a longer link a delay that would be a queue on a short one is noise, until the window
  * is large. */
-START_TEST(test_long_link)
+START_TEST(test_longer_link)
 {
 	struct window w;
-	struct window_signal s = {.rtt_us = 10500, .min_rtt_us = 10000};
+	struct window_signal s = {.rtt_us = 9500, .min_rtt_us = 9000};
 	static const uint32_t want[] = {2, 4, 8, 8, 8};
 
 	window_init(&w, 1, 32, true, 0);
@@ -182,10 +205,10 @@ START_TEST(test_long_link)
 		window_signal(&w, &s, i);
 		ck_assert_msg(w.limit == want[i], "signal %u gave %u", i, w.limit);
 	}
-	s.rtt_us = 14900; /* a quarter of a chunk and more waits, for less than half a round trip */
+	s.rtt_us = 13400; /* a quarter of a chunk and more waits, for less than half a round trip */
 	window_signal(&w, &s, 9);
 	ck_assert_uint_eq(w.limit, 8);
-	s.rtt_us = 15100;
+	s.rtt_us = 13600;
 	window_signal(&w, &s, 10);
 	ck_assert_uint_lt(w.limit, 8);
 }
@@ -278,9 +301,10 @@ int main(void)
 
 	tcase_add_loop_test(tc, test_signals, 0, (int)(sizeof cases / sizeof cases[0]));
 	tcase_add_test(tc, test_single_chunk_signal);
+	tcase_add_loop_test(tc, a_long_link_is_wide, 0, 2);
 	tcase_add_test(tc, test_local_takes_all);
 	tcase_add_test(tc, test_bytes);
-	tcase_add_test(tc, test_long_link);
+	tcase_add_test(tc, test_longer_link);
 	tcase_add_test(tc, test_kept_busy);
 	tcase_add_test(tc, test_short_link);
 	tcase_add_test(tc, test_rounds);
