@@ -69,7 +69,7 @@ struct loss {
 
 /* The fields of a super-packet of TCP that a part of it changes. */
 struct segments {
-	size_t headers; /* bytes before the data, the offload header included */
+	size_t headers;    /* bytes before the data, the offload header included */
 	size_t data, size; /* bytes of data; in each packet */
 };
 

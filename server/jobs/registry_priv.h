@@ -53,7 +53,7 @@ struct job {
 	struct registry_found found;
 	uint64_t operations, bytes_in, bytes_out; /* of sessions that are closed */
 	char refused[CONTROL_MESSAGE];            /* why a rank was last refused for good while the job gathers */
-	uint32_t window; /* of each lane: that of HELLO, or more from START on */
+	uint32_t window;                          /* of each lane: that of HELLO, or more from START on */
 	uint8_t *memory;
 	uint64_t memory_len;
 	uint64_t bound; /* most bytes of the job, with memory_len */

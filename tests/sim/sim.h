@@ -267,7 +267,7 @@ struct team {
 	struct rs_reducer *reducers;     /* owned */
 	uint16_t *owner, *other_owner;   /* owned */
 	bool adaptive;
-	uint32_t rtt_us; /* of the longest link as its connections say it; 0: none is long */
+	uint32_t rtt_us;             /* of the longest link as its connections say it; 0: none is long */
 	uint64_t offered[SIM_WORLD]; /* features of each rank */
 	bool encodes;                /* all ranks and reducers know encodings */
 	uint64_t features;           /* what its ranks use; valid if features_known */

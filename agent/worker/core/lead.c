@@ -2,7 +2,6 @@
 #include "agent/worker/core/lead.h"
 
 #include "common/assert.h"
-#include "common/wire.h"
 #include "proto/features.h"
 
 #include <stdlib.h>

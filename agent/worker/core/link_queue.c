@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The control frames that a link sends. */
 #include "agent/worker/core/link_queue.h"
-#include "agent/worker/core/lead.h"
 #include "agent/worker/core/features.h"
+#include "agent/worker/core/lead.h"
 #include "common/assert.h"
 #include "proto/features.h"
 

@@ -37,7 +37,7 @@
 
 enum {
 	WINDOW_FAR_US = 10000, /* round trip from which a link is long */
-	WINDOW_ROOM_US = 250, /* queueing delay below which the window grows */
+	WINDOW_ROOM_US = 250,  /* queueing delay below which the window grows */
 	WINDOW_FULL_US =
 	    1000, /* queueing delay above which it shrinks, or half the smallest round trip if that is longer */
 	WINDOW_PAIR_US = 1500,     /* queueing delay up to which two chunks are in flight, except .. */

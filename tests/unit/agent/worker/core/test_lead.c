@@ -51,8 +51,9 @@ static const struct {
 	uint64_t offers;
 	uint32_t most;
 } wishes[] = {
-    {"auto", NULL, OFFERS, 0},         {"9ms", NULL, OFFERS, 0},         {"100ms", NULL, OFFERS, 1024},
-    {"100ms", "1mbit", OFFERS, 25},    {"200ms", "1mbit", OFFERS, 49},   {"10ms", "1mbit", OFFERS, 0},
+    {"auto", NULL, OFFERS, 0},         {"9ms", NULL, OFFERS, 0},
+    {"100ms", NULL, OFFERS, 1024},     {"100ms", "1mbit", OFFERS, 25},
+    {"200ms", "1mbit", OFFERS, 49},    {"10ms", "1mbit", OFFERS, 0},
     {"100ms", "10gbit", OFFERS, 1024}, {"100ms", "1mbit", FEATURE_START, 0},
 };
 
@@ -112,8 +113,7 @@ static const struct {
 	uint32_t window, tells, resume;
 	uint64_t lead;
 } leads[] = {
-    {0, 0, 0, BASE},    {25, 50, 50, 50},   {25, 50, 30, 30},
-    {25, 50, 99, 50},   {25, 50, 0, BASE},  {25, 50, 3, BASE},
+    {0, 0, 0, BASE}, {25, 50, 50, 50}, {25, 50, 30, 30}, {25, 50, 99, 50}, {25, 50, 0, BASE}, {25, 50, 3, BASE},
 };
 
 START_TEST(resume_gives_all_ranks_one_lead)
