@@ -170,6 +170,8 @@ struct conn {
 struct conn *net_connect(struct sim *s, struct rank *rank, unsigned link, struct reducer *r);
 /* Returns the number of bytes, 0 at the end of the stream, NET_AGAIN or NET_BROKEN. */
 ssize_t net_read(struct conn *c, enum side side, const struct iovec *iov, unsigned n);
+/* Makes room for so many bytes that this side is about to write. */
+void net_reserve(struct conn *c, enum side side, size_t bytes);
 ssize_t net_write(struct conn *c, enum side side, const struct iovec *iov, unsigned n);
 void net_shutdown(struct conn *c, enum side side);
 void net_close(struct conn *c, enum side side);

@@ -111,6 +111,8 @@ static unsigned recorded(const struct conn *c, unsigned at, enum frame_type type
 
 bool guard_send(struct conn *c, enum side side, const uint8_t *bytes, uint32_t len)
 {
+	/* a kept connection may be full of results that the peer has not read yet */
+	net_reserve(c, side, len);
 	while (len > 0) {
 		struct iovec iov = {(uint8_t *)bytes, len};
 		ssize_t sent = net_write(c, side, &iov, 1);

@@ -146,6 +146,25 @@ static bool is_probe(const struct iovec *iov)
 	return iov->iov_len >= FRAME_HEADER && ((const uint8_t *)iov->iov_base)[3] == FRAME_PROBE;
 }
 
+void net_reserve(struct conn *c, enum side side, size_t bytes)
+{
+	struct stream *st = &c->to[!side];
+	uint32_t cap = st->len + (uint32_t)bytes;
+	uint8_t *buf;
+
+	if (cap <= st->cap)
+		return;
+	buf = malloc(cap);
+	if (!buf)
+		abort();
+	for (uint32_t i = 0; i < st->len; i++)
+		buf[i] = st->buf[(st->head + i) % st->cap];
+	free(st->buf);
+	st->buf = buf;
+	st->cap = cap;
+	st->head = 0;
+}
+
 ssize_t net_write(struct conn *c, enum side side, const struct iovec *iov, unsigned n)
 {
 	enum side to = !side;

@@ -5,7 +5,6 @@
  * the protocol; another rank sends ABORT; an operation times out. Each of them leads to
  * exchange_fail, unless the other reducers take over: ABORT is sent on the remaining
  * links, then every pending operation ends with the reason. */
-#include "agent/worker/core/lead.h"
 #include "agent/worker/core/link_fail.h"
 #include "agent/worker/core/link_io.h"
 #include "agent/worker/core/link_queue.h"
@@ -131,10 +130,9 @@ int exchange_new(struct exchange **ret, const struct exchange_options *opt, uint
 	snprintf(x->evidence, sizeof x->evidence, "%s", opt->evidence ? opt->evidence : "");
 	x->opt.evidence = x->evidence;
 	x->retaining = p->retain && p->reducers_n > 1;
+	x->links_n = exchange_count_links(p);
 	exchange_begin(x, now_ms);
 	x->feedback.limit = p->wire_feedback;
-	x->links_n = exchange_count_links(p);
-	lead_init(x);
 	if (exchange_allocate(x, ring, &why)) {
 		exchange_free(x);
 		return rs_fail(e, why.code, "%s", why.msg);

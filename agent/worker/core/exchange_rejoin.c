@@ -4,6 +4,7 @@
  * sent, sends HELLO behind it, and discards frames of the old generation until the answer
  * comes. Failure modes: a connection is broken, its reducer cannot keep it, or has not
  * answered the last HELLO yet: the driver closes it and connects again. */
+#include "agent/worker/core/lead.h"
 #include "agent/worker/core/link_fail.h"
 #include "agent/worker/core/link_queue.h"
 #include "agent/worker/core/view.h"
@@ -33,6 +34,7 @@ void exchange_begin(struct exchange *x, uint64_t now_ms)
 	memset(&x->found, 0, sizeof x->found);
 	x->found_new = false;
 	x->told_ms = x->warn_ms = x->warned_seq = 0;
+	lead_init(x);
 }
 
 /* Returns whether HELLO can be sent on the open connection of a link. */
@@ -65,6 +67,7 @@ static void link_join_again(struct link *l, uint64_t now_ms)
 		l->state = ends ? LINK_LEAVING : LINK_WAITING; /* the reducer still has to read why */
 		return;
 	}
+	window_narrow(&l->window, l->x->params->window);
 	l->state = LINK_HANDSHAKE;
 	if (link_queue_hello(l, &e))
 		link_join_failed(l, e.msg, RS_LOSS_OTHER, now_ms);

@@ -17,6 +17,7 @@ static uint64_t lead_base(const struct exchange *x)
 void lead_init(struct exchange *x)
 {
 	x->max_lead = x->own_lead = lead_base(x);
+	x->lead_fixed = false;
 }
 
 uint32_t lead_window(const struct link *l)
@@ -99,7 +100,7 @@ int lead_fix(struct exchange *x, struct rs_err *e)
 	lead = most * x->links_n;
 	if (most <= x->params->window || lead <= x->max_lead)
 		return RS_OK;
-	if (x->retaining) {
+	if (x->retaining && x->retain.size <= lead) { /* it may be larger since an earlier generation */
 		retain_close(&x->retain);
 		if (retain_init(&x->retain, x->params->priorities, lead, exchange_retained_bytes(x->params), e))
 			return e->code;

@@ -15,6 +15,12 @@ void window_init(struct window *w, uint32_t unit, uint32_t most, bool adaptive, 
 			     .hold_ms = WINDOW_HOLD_MIN_MS};
 }
 
+void window_narrow(struct window *w, uint32_t most)
+{
+	w->most = most;
+	w->limit = w->far || w->limit > most ? most : w->limit;
+}
+
 void window_widen(struct window *w, uint32_t most)
 {
 	rs_assert(most >= w->most);

@@ -92,6 +92,8 @@ struct window_signal {
 /* Starts with one chunk if there will be signals and the link is not long, else with
  * `most`. rtt_us: of the connection, 0: not known. */
 void window_init(struct window *w, uint32_t unit, uint32_t most, bool adaptive, uint32_t rtt_us);
+/* The connection is used for another job, whose reducer expects so many chunks. */
+void window_narrow(struct window *w, uint32_t most);
 /* The reducer expects more chunks, `most`. */
 void window_widen(struct window *w, uint32_t most);
 /* Returns whether a chunk of `bytes` bytes may be sent while `chunks` chunks with
