@@ -10,8 +10,8 @@
  * when it ends. Frames have the kernel's offload header, so a super-packet of TCP stays
  * whole and costs one read and one write.
  *
- * With --loss every N-th frame with data to and from one host is lost (host i has the
- * hardware address LAB_MAC). With --random-loss each packet with data is lost with the
+ * With --loss every N-th frame with data to and from one host is lost (the last two
+ * bytes of its hardware address are its number). With --random-loss each packet with data is lost with the
  * chance 1/N, also one packet in the middle of a super-packet: that is then cut in two.
  *
  * All frames to one host wait equally long, so a queue in the order of arrival is enough

@@ -54,7 +54,9 @@ static void session_release(struct session *s)
 	free(s);
 }
 
-bool session_widen(struct session *s, unsigned slots)
+/* Makes room for the results of so many slots of each priority. Returns false without
+ * memory: nothing has changed then. The session has no result. */
+static bool session_widen(struct session *s, unsigned slots)
 {
 	unsigned priorities = s->stripe->p.priorities;
 	struct tx_result *results = calloc((size_t)slots * priorities, sizeof *results);
@@ -125,6 +127,20 @@ int lane_attach(struct lane *l, struct session **ret, const struct stripe_params
 	return RS_OK;
 }
 
+/* Gives a stripe and its sessions the window of START. */
+static int stripe_take_window(struct stripe *st, const struct lane_begin *begin, struct rs_err *e)
+{
+	struct stripe_params wider = st->p;
+
+	if (!begin->agreed.window)
+		return RS_OK;
+	wider.window = begin->agreed.window;
+	for (unsigned r = 0; r < st->p.world_size; r++)
+		if (!session_widen(st->sessions[r], stripe_slot_count(&wider)))
+			return rs_oom(e, 0, "a window of %u chunks", wider.window);
+	return stripe_widen(st, wider.window, begin->memory, e);
+}
+
 static void lane_start_stripe(struct stripe *st, const struct lane_begin *begin)
 {
 	uint8_t payload[CONTROL_START_LEN];
@@ -139,7 +155,7 @@ static void lane_start_stripe(struct stripe *st, const struct lane_begin *begin)
 		stripe_fail_lost(st, r, RS_LOSS_OTHER, false, &why);
 		return;
 	}
-	if (begin->agreed.window && stripe_widen(st, begin->agreed.window, begin->memory, &why)) {
+	if (stripe_take_window(st, begin, &why)) {
 		stripe_end(st, &why, NULL);
 		return;
 	}

@@ -162,8 +162,4 @@ void session_report_proven(struct session *s);
 /* Removes the first result of a stream, which is completely sent or will never be. */
 void session_pop_result(struct session *s, struct session_stream *t);
 
-/* lane.c: makes room for the results of so many slots of each priority. Returns false
- * without memory: nothing has changed then. The session has no result. */
-bool session_widen(struct session *s, unsigned slots);
-
 #endif

@@ -10,10 +10,10 @@
 
 enum { CHECKSUM_STATE = 640 }; /* most bytes of an XXH3_state_t */
 
-/* Returns the number of slots of each priority. A rank is at most `window` chunks ahead
+/* A rank is at most `window` chunks ahead
  * of its oldest missing result. A chunk is complete only when the slowest rank has sent
  * it. So no rank is more than 2 x window chunks ahead of the oldest slot in use. */
-static unsigned stripe_slot_count(const struct stripe_params *p)
+unsigned stripe_slot_count(const struct stripe_params *p)
 {
 	return 2 * p->window;
 }
@@ -181,20 +181,13 @@ int stripe_widen(struct stripe *st, uint32_t window, uint8_t *memory, struct rs_
 	rs_assert(!st->running);
 	st->p.window = window;
 	st->p.memory = memory + st->p.lane * stripe_memory(&st->p);
-	if (!stripe_allocate_tables(st))
-		goto no_memory;
-	for (unsigned r = 0; r < st->p.world_size; r++)
-		if (st->sessions[r] && !session_widen(st->sessions[r], st->slots_n)) {
-			stripe_free_tables(st);
-			goto no_memory;
-		}
+	if (!stripe_allocate_tables(st)) {
+		*st = old;
+		return rs_oom(e, 0, "a window of %u chunks", window);
+	}
 	stripe_free_tables(&old);
 	stripe_clear(st);
 	return RS_OK;
-
-no_memory:
-	*st = old;
-	return rs_oom(e, 0, "a window of %u chunks", window);
 }
 
 void stripe_free(struct stripe *st)

@@ -81,6 +81,8 @@ struct stripe {
 struct stripe *stripe_find(struct lane *l, uint64_t job, unsigned lane);
 /* Errors: RS_ENOMEM. */
 int stripe_new(struct stripe **ret, struct lane *l, const struct stripe_params *p, struct rs_err *e);
+/* Returns the number of slots of each priority. */
+unsigned stripe_slot_count(const struct stripe_params *p);
 /* Gives a stripe, no chunk of which has come, a larger window. memory: as stripe_params.
  * Errors: RS_ENOMEM; nothing has changed then. */
 int stripe_widen(struct stripe *st, uint32_t window, uint8_t *memory, struct rs_err *e);

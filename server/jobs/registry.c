@@ -104,6 +104,7 @@ void registry_admitted(struct registry *r, uint64_t id)
 	if (registry_widen(r, j)) {
 		begin.agreed.window = j->window;
 		begin.memory = j->memory;
+		registry_emit(r, j, (struct registry_action){.type = REGISTRY_MOVED});
 	}
 	registry_emit(r, j, (struct registry_action){.type = REGISTRY_START, .begin = begin});
 }

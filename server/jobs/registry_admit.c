@@ -13,8 +13,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { JOB_SLACK = 64 << 10 }; /* bytes in pages that allocations of the job share with others */
-
 _Static_assert((int)FRAME_PRIORITIES == (int)RS_PRIORITIES_MAX, "a configuration can have what a frame can say");
 
 /* Checks the values of a HELLO against the limits. */
@@ -188,41 +186,6 @@ static int find_job(struct registry *r, const struct control_hello *h, struct jo
 	return RS_OK;
 }
 
-static struct stripe_params stripe_of(const struct job *j, unsigned lane)
-{
-	const struct control_hello *f = &j->first;
-	struct stripe_params p = {
-	    .job = j->id,
-	    .generation = f->generation,
-	    .lane = lane,
-	    .world_size = f->world_size,
-	    .chunk_bytes = f->chunk_bytes,
-	    .decoded_bytes = f->decoded_bytes,
-	    .window = j->window,
-	    .priorities = f->priorities,
-	    .deterministic = f->deterministic,
-	    .checksum = f->checksum,
-	    .retain = f->retain,
-	};
-
-	if (j->memory)
-		p.memory = j->memory + lane * stripe_memory(&p);
-	return p;
-}
-
-uint64_t registry_bound(const struct registry *r, const struct job *j, uint64_t *ret_slots)
-{
-	struct stripe_params p = stripe_of(j, 0);
-	uint64_t world = j->first.world_size, lanes = j->first.lanes, bytes;
-
-	if (__builtin_mul_overflow(stripe_memory(&p), lanes, ret_slots))
-		*ret_slots = UINT64_MAX;
-	/* cannot overflow, because world size, lanes and tables are limited */
-	bytes = sizeof *j + world * sizeof *j->members + JOB_SLACK +
-		lanes * (stripe_overhead(&p) + world * r->opt.connection_bytes);
-	return __builtin_add_overflow(bytes, *ret_slots, &bytes) ? UINT64_MAX : bytes;
-}
-
 static int open_job(struct registry *r, const struct control_hello *h, struct job **ret, struct control_refused *no)
 {
 	struct job fresh = {.first = *h, .window = h->window}, *j;
@@ -352,7 +315,7 @@ int registry_hello(struct registry *r, const struct control_hello *h, struct reg
 	}
 	join(j, h, must_probe(r, h));
 	*ret = (struct registry_admit){
-	    .stripe = stripe_of(j, h->lane),
+	    .stripe = registry_stripe(j, h->lane),
 	    .session = {.rank = h->rank,
 			.probe = must_probe(r, h),
 			.keeps = h->features & r->opt.features & FEATURE_RECONFIGURE,

@@ -133,6 +133,8 @@ void registry_emit(struct registry *r, const struct job *j, struct registry_acti
 /* Fills *to and returns the code. */
 int registry_refuse(struct control_refused *to, int code, bool retry, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
+/* Returns the parameters of one lane of a job. */
+struct stripe_params registry_stripe(const struct job *j, unsigned lane);
 /* Returns the most bytes that the job can make this process use with its window, and the
  * part for slots in *ret_slots. Both saturate. */
 uint64_t registry_bound(const struct registry *r, const struct job *j, uint64_t *ret_slots);

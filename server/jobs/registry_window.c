@@ -5,6 +5,43 @@
  * for the window of HELLO was allocated with the job, so without room it starts as well. */
 #include "server/jobs/registry_priv.h"
 
+enum { JOB_SLACK = 64 << 10 }; /* bytes in pages that allocations of the job share with others */
+
+struct stripe_params registry_stripe(const struct job *j, unsigned lane)
+{
+	const struct control_hello *f = &j->first;
+	struct stripe_params p = {
+	    .job = j->id,
+	    .generation = f->generation,
+	    .lane = lane,
+	    .world_size = f->world_size,
+	    .chunk_bytes = f->chunk_bytes,
+	    .decoded_bytes = f->decoded_bytes,
+	    .window = j->window,
+	    .priorities = f->priorities,
+	    .deterministic = f->deterministic,
+	    .checksum = f->checksum,
+	    .retain = f->retain,
+	};
+
+	if (j->memory)
+		p.memory = j->memory + lane * stripe_memory(&p);
+	return p;
+}
+
+uint64_t registry_bound(const struct registry *r, const struct job *j, uint64_t *ret_slots)
+{
+	struct stripe_params p = registry_stripe(j, 0);
+	uint64_t world = j->first.world_size, lanes = j->first.lanes, bytes;
+
+	if (__builtin_mul_overflow(stripe_memory(&p), lanes, ret_slots))
+		*ret_slots = UINT64_MAX;
+	/* cannot overflow, because world size, lanes and tables are limited */
+	bytes = sizeof *j + world * sizeof *j->members + JOB_SLACK +
+		lanes * (stripe_overhead(&p) + world * r->opt.connection_bytes);
+	return __builtin_add_overflow(bytes, *ret_slots, &bytes) ? UINT64_MAX : bytes;
+}
+
 /* Returns the largest window of the ranks; that of HELLO if one of them cannot read
  * another one in START. */
 static uint32_t wanted_window(const struct registry *r, const struct job *j)
@@ -56,6 +93,5 @@ bool registry_widen(struct registry *r, struct job *j)
 	j->memory_len = slots;
 	j->bound = bound;
 	j->window = window;
-	registry_emit(r, j, (struct registry_action){.type = REGISTRY_MOVED});
 	return true;
 }

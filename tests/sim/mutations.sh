@@ -186,7 +186,7 @@ ranks run further ahead than results are retained
 	s/position - floor <= x->max_lead/position - floor <= 2 * x->max_lead/
 fewer results are retained than the lead of long links needs
 	agent/worker/core/lead.c
-	s/x->params->priorities, lead, exchange/x->params->priorities, lead_base(x), exchange/
+	s/x->params->priorities, lead, lead_ret/x->params->priorities, lead_base(x), lead_ret/
 a rank keeps its own lead of long links
 	agent/worker/core/lead.c
 	s/min64\(lead, x->own_lead\)/x->own_lead/

@@ -5,6 +5,7 @@
  * the protocol; another rank sends ABORT; an operation times out. Each of them leads to
  * exchange_fail, unless the other reducers take over: ABORT is sent on the remaining
  * links, then every pending operation ends with the reason. */
+#include "agent/worker/core/lead.h"
 #include "agent/worker/core/link_fail.h"
 #include "agent/worker/core/link_io.h"
 #include "agent/worker/core/link_queue.h"
@@ -31,16 +32,6 @@ static unsigned exchange_count_links(const struct exchange_params *p)
 	return n;
 }
 
-size_t exchange_retained_bytes(const struct exchange_params *p)
-{
-	return operation_chunk_most(p->chunk_bytes, p->decoded_bytes);
-}
-
-uint32_t exchange_retained_ring(const struct exchange_params *p, uint32_t ring)
-{
-	return p->priorities > 2 ? 4 * ring : p->priorities * ring;
-}
-
 static void exchange_init_links(struct exchange *x, uint32_t ring, uint64_t now_ms)
 {
 	struct link *l = x->links;
@@ -59,8 +50,8 @@ static void exchange_init_links(struct exchange *x, uint32_t ring, uint64_t now_
 			}
 			if (x->retaining) {
 				l->streams[LINK_RETAINED].ring = flights;
-				l->streams[LINK_RETAINED].mask = exchange_retained_ring(x->params, ring) - 1;
-				flights += exchange_retained_ring(x->params, ring);
+				l->streams[LINK_RETAINED].mask = lead_retained_ring(x->params, ring) - 1;
+				flights += lead_retained_ring(x->params, ring);
 			}
 			if (x->saved) {
 				l->saved = rest;
@@ -86,8 +77,8 @@ static int exchange_allocate(struct exchange *x, uint32_t ring, struct rs_err *e
 			goto out_of_memory;
 	}
 	if (x->retaining) {
-		flights += exchange_retained_ring(p, ring);
-		if (retain_init(&x->retain, p->priorities, x->max_lead, exchange_retained_bytes(p), e))
+		flights += lead_retained_ring(p, ring);
+		if (retain_init(&x->retain, p->priorities, x->max_lead, lead_retained_bytes(p), e))
 			return e->code;
 	}
 	x->links = calloc(x->links_n, sizeof *x->links);

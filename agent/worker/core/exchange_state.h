@@ -131,13 +131,6 @@ static inline bool exchange_lives(const struct exchange *x, unsigned reducer)
 	return x->view.lives[reducer] % 2 == 0;
 }
 
-/* exchange.c */
-/* Returns the size of the ring of LINK_RETAINED: its entries belong to chunks in the
- * rings of the priorities. */
-uint32_t exchange_retained_ring(const struct exchange_params *p, uint32_t ring);
-/* Returns the most bytes of a retained result. */
-size_t exchange_retained_bytes(const struct exchange_params *p);
-
 /* exchange_end.c */
 /* Starts the end of the exchange. `local`: the cause was found here, so ABORT names this
  * rank first. from: the link that gets no ABORT because it failed or brought the news;

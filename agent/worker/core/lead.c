@@ -3,8 +3,19 @@
 
 #include "common/assert.h"
 #include "proto/features.h"
+#include "proto/operation.h"
 
 #include <stdlib.h>
+
+size_t lead_retained_bytes(const struct exchange_params *p)
+{
+	return operation_chunk_most(p->chunk_bytes, p->decoded_bytes);
+}
+
+uint32_t lead_retained_ring(const struct exchange_params *p, uint32_t ring)
+{
+	return p->priorities > 2 ? 4 * ring : p->priorities * ring;
+}
 
 /* Returns the lead that the configuration gives. */
 static uint64_t lead_base(const struct exchange *x)
@@ -48,7 +59,7 @@ static bool lead_allocate(struct link *l, uint32_t window)
 		ring *= 2;
 	if (ring - 1 <= l->streams[0].mask)
 		return true;
-	retained = x->retaining ? exchange_retained_ring(x->params, ring) : 0;
+	retained = x->retaining ? lead_retained_ring(x->params, ring) : 0;
 	all = calloc((size_t)priorities * ring + retained, sizeof *all);
 	if (!all)
 		return false;
@@ -102,7 +113,7 @@ int lead_fix(struct exchange *x, struct rs_err *e)
 		return RS_OK;
 	if (x->retaining && x->retain.size <= lead) { /* it may be larger since an earlier generation */
 		retain_close(&x->retain);
-		if (retain_init(&x->retain, x->params->priorities, lead, exchange_retained_bytes(x->params), e))
+		if (retain_init(&x->retain, x->params->priorities, lead, lead_retained_bytes(x->params), e))
 			return e->code;
 	}
 	x->max_lead = x->own_lead = lead;

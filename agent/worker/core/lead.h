@@ -24,6 +24,11 @@ enum {
 	LEAD_BYTES_PER_S = 1250000000 /* bandwidth that is assumed then: the limit above ends it */
 };
 
+/* Returns the size of the ring of LINK_RETAINED: its entries belong to chunks in the
+ * rings of the priorities. */
+uint32_t lead_retained_ring(const struct exchange_params *p, uint32_t ring);
+/* Returns the most bytes of a retained result. */
+size_t lead_retained_bytes(const struct exchange_params *p);
 /* Sets the lead of the configuration. */
 void lead_init(struct exchange *x);
 /* Returns the window that the link's round trip would use, at least the configured
