@@ -27,6 +27,7 @@ enum {
 	CONTROL_SOFTWARE = 48,      /* bytes of a name and version, terminator included */
 	CONTROL_WELCOME_LEN = 112,  /* bytes of a packed WELCOME at most */
 	CONTROL_START_LEN = 38,     /* bytes of a packed START at most */
+	CONTROL_PING_MS = 20000,    /* longest time between two PINGs; some NATs forget a silent connection in 60 s */
 	CONTROL_FOUND = 384,        /* bytes of the sentence in NONFINITE, terminator included */
 	CONTROL_CAUSE = 16,         /* bytes of a packed cause at most */
 	/* bytes of a packed view at most */

@@ -168,6 +168,8 @@ def entries_of(case, args):
 
 def operations(case, size, seconds):
     """Returns the number of timed and of warm-up operations of a launch."""
+    if case.iters:
+        return case.iters, 1
     if case.kind == LATENCY and size <= 64 * KIB:
         return LATENCY_ITERS, LATENCY_ITERS // 10
     rate = net.parse_rate(case.rate)
@@ -203,21 +205,33 @@ class Results:
         return total
 
     def run_pass(self, started, which):
-        """Makes the laboratory and launches every system with every size once."""
-        case, args, begun = self.case, self.args, time.monotonic()
-        hosts = max(place.hosts for _, place in self.entries)
-        with net.Lab(hosts, case.rate, case.queue_ms, case.rates(), case.delay_us, args.cc, args.build) as lab:
-            self.line.append(systems.line_MBps(lab, case.placement(False), args.build))
+        """Makes the laboratory and launches every system with every size once. With a round trip there are two
+        laboratories, see Case.delays_us()."""
+        begun = time.monotonic()
+        ours = [e for e in self.entries if e[0].name.startswith("reduction")]
+        peers = [e for e in self.entries if e not in ours]
+        for entries, peer in ((ours, False), (peers, True)) if self.case.rtt_ms else ((self.entries, False),):
+            if entries:
+                self._run_entries(entries, peer, started, which)
+        progress("")
+        self.pass_s = time.monotonic() - begun
+
+    def _run_entries(self, entries, peer, started, which):
+        case, args = self.case, self.args
+        hosts = max(place.hosts for _, place in entries)
+        with net.Lab(hosts, case.rate, case.queue_ms, case.rates(), case.delays_us(peer), case.cc or args.cc,
+                     args.build, random_loss=case.random_loss) as lab:
+            if not peer:  # one flow does not fill a long link
+                self.line.append(net.payload_bits(net.parse_rate(case.rate)) / 8e6 if case.rtt_ms else
+                                 systems.line_MBps(lab, case.placement(False), args.build))
             for size in case.sizes:
                 iters, warmup = operations(case, size, args.seconds)
-                for system, place in self.entries:
+                for system, place in entries:
                     progress(f"{which}: {case.name}: {size_text(size)}, {system.name}, "
                              f"{time.monotonic() - started:.0f} s")
                     wait_calm(args.calm)
                     launch = systems.Launch(lab, place, size, iters, warmup, args.build)
                     self.rows.setdefault((size, system.name), (place, []))[1].append(measure(system, launch))
-        progress("")
-        self.pass_s = time.monotonic() - begun
 
     def lines(self):
         """Returns the lines for net.jsonl."""
@@ -342,7 +356,8 @@ def line_of(case, args, size, name, place, rows, line):
         "dropped": median(lambda r: r["dropped"], 0), "runs": [round(s, 3) for s in speeds],
         "wrong": sum(r["wrong"] or 0 for r in good), "hung": sum(r["hung"] for r in good),
         "failed": len(rows) - len(good), "mixed": place.mixed, "half": case.half, "delay_us": case.delay_us,
-        "cc": args.cc or machine_cc(), "mode": args.mode, "run": args.run,
+        "rtt_ms": case.rtt_ms, "far_ms": case.far_ms, "random_loss": case.random_loss,
+        "cc": case.cc or args.cc or machine_cc(), "mode": args.mode, "run": args.run,
     }
 
 
@@ -367,7 +382,7 @@ def prepare(args):
     results = []
     for case in cases:
         try:
-            if case.delay_us:
+            if case.delay_us or case.rtt_ms:
                 net.check_delay(args.build)
             results.append(KernelResults(case, args) if case.kind == KERNELS else Results(case, args))
         except net.LabError as e:

@@ -34,6 +34,13 @@ class Case:
     rate: str = "1gbit"
     queue_ms: float = 5
     delay_us: float = 0
+    # milliseconds of a round trip of each connection, between two workers or to a
+    # reducer; 0: that of the machine
+    rtt_ms: float = 0
+    far_ms: float = 0  # the same for those of worker 0
+    random_loss: int = 0  # each packet with data is lost with the chance 1/n
+    cc: str = None  # congestion control
+    iters: int = 0  # timed operations after a warm one; 0: as many as the time allows
     sizes: tuple = (4 * MIB, 16 * MIB)
     more_sizes: tuple = ()
     peers: tuple = RINGS
@@ -44,6 +51,16 @@ class Case:
     only_full: bool = False
     asked: bool = False  # runs only if --cases names it
     targets: dict = dataclasses.field(default_factory=dict)
+
+    def delays_us(self, peer):
+        """Returns the delays on the way to each host: of reducers none, so that workers are as far from them as workers
+        of a peer system from each other."""
+        if not self.rtt_ms:
+            return self.delay_us
+        far_ms = self.far_ms or self.rtt_ms
+        if not peer:
+            return {w: 1e3 * (self.rtt_ms if w else far_ms) for w in range(self.n)}
+        return {w: 1e3 * (self.rtt_ms / 2 if w else far_ms - self.rtt_ms / 2) for w in range(self.n)}
 
     @property
     def loopback(self):
@@ -81,6 +98,8 @@ class Case:
 #   kernel  speed divided by that of a plain add with both buffers in the same places: {dtype: share}
 WIRE = {"wire": 1.02, "wire_at": 16 * MIB}
 CPU = {"cpu": 1.15, "cpu_from": 16 * MIB}
+WAN = {"n": 4, "k": 4, "rate": "500mbit", "queue_ms": 50, "sizes": (256 * MIB,), "peers": ("gloo",), "iters": 5,
+       "asked": True}
 TABLE = [
     Case("n4", 4, 4, sizes=(MIB, 4 * MIB, 16 * MIB), more_sizes=(64 * MIB,), peers=RINGS + ("ompi", "bare-loop"),
          more_peers=("mpich",), targets={"line": 0.95, "peer": 1.5, "peer_from": 4 * MIB, **WIRE, **CPU}),
@@ -110,6 +129,11 @@ TABLE = [
     Case("wire-n4", 4, 4, sizes=(16 * MIB, 64 * MIB), peers=LESS, ways=WIRES, asked=True),
     Case("wire-n4-250", 4, 4, rate="250mbit", sizes=(16 * MIB, 64 * MIB), peers=LESS, ways=WIRES, asked=True),
     Case("wire-n8", 8, 8, rate="250mbit", sizes=(16 * MIB, 64 * MIB), peers=LESS, ways=WIRES, asked=True),
+    *(Case(f"wan-{rtt_ms}ms-{cc}", rtt_ms=rtt_ms, cc=cc, targets={"line": 0.90}, **WAN)
+      for rtt_ms in (20, 100, 200) for cc in ("cubic", "bbr")),
+    Case("wan-loss-bbr", rtt_ms=100, cc="bbr", random_loss=1000, targets={"line": 0.80}, **WAN),
+    Case("wan-loss-cubic", rtt_ms=100, cc="cubic", random_loss=1000, **WAN),
+    Case("wan-far", rtt_ms=1, far_ms=100, cc="cubic", targets={"line": 0.90}, **WAN),
     Case("kernels", kind=KERNELS, sizes=(), peers=(),
          targets={"kernel": {"float32": 0.9, "float16": 0.8, "bfloat16": 0.8}}),
 ]

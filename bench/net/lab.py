@@ -245,8 +245,9 @@ def _child_setup():
 
 class Lab:
     """N hosts. `rates` (host -> rate) and `queue_ms` shape the links; `delay_us` is added on the way to each host, or,
-    if it is a dict, to those that it names, by the delay-line of the folder `build`. With `loss`, (host, n), it also loses every n-th super-packet with data to and
-    from that host; with `random_loss`, n, each packet with data to any host with the chance 1/n.
+    if it is a dict, to those that it names, by the delay-line of the folder `build`. With `loss`, (host, n), it also
+    loses every n-th super-packet with data to and from that host; with `random_loss`, n, each packet with data to any
+    host with the chance 1/n.
 
     Invariant: `hosts` namespaces h0.. and the switch exist between start() and stop(), and `_children` holds every
     process started and not yet waited for.

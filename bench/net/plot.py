@@ -183,7 +183,8 @@ def speedups(lines):
     that have the most values of n."""
     groups = {}
     for r in lines:
-        if r["k"] == r["n"] and r["n"] > 1 and not r["half"] and not r["delay_us"] and r["algbw_MBps_median"]:
+        if r["k"] == r["n"] and r["n"] > 1 and not r["half"] and not (r["delay_us"] or r.get("rtt_ms")) and \
+                r["algbw_MBps_median"]:
             groups.setdefault((r["rate"], r["queue_ms"], r["bytes"]), {}).setdefault(r["n"], {})[r["system"]] = r
     best = (None, {})
     for key, by_n in groups.items():

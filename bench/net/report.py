@@ -110,7 +110,7 @@ def speed_checks(case, size, ours, rows):
                            f"{name} {base:.1f}"))
 
     if "line" in t:
-        add("of a plain TCP flow", t["line"], ours["line_MBps"], "flow")
+        add("of the line" if ours.get("rtt_ms") else "of a plain TCP flow", t["line"], ours["line_MBps"], "flow")
     if "bound" in t and ours["bound_MBps"]:
         add("of what plan expects", t["bound"], ours["bound_MBps"], "plan")
     for key, among, what in (("peer", TCP_PEERS, "times the best peer"), ("ring", RINGS, "times the best ring")):
@@ -189,7 +189,11 @@ def setting(r):
         return "loopback, not shaped"
     extra = (", mixed" if r["mixed"] else "") + (", one reducer at half rate" if r["half"] else "")
     return (f"{rate_text(r['rate'])} both ways, queue {r['queue_ms']:g} ms" +
-            (f", delay {r['delay_us']:g} us" if r["delay_us"] else "") + extra)
+            (f", delay {r['delay_us']:g} us" if r["delay_us"] else "") +
+            (f", round trip {r['rtt_ms']:g} ms" if r.get("rtt_ms") else "") +
+            (f", of worker 0 {r['far_ms']:g} ms" if r.get("far_ms") else "") +
+            (f", 1 of {r['random_loss']} packets lost" if r.get("random_loss") else "") +
+            (f", {r['cc']}" if r.get("rtt_ms") else "") + extra)
 
 
 def print_kernels(rows):

@@ -288,8 +288,9 @@ static bool session_is_stopped(struct session *s, uint64_t now_ms)
 static uint32_t session_ping_ms(const struct session *s)
 {
 	uint32_t own_ms = s->stripe->owner->opt.detect_ms;
+	uint32_t ping_ms = (session_quiet(s) && own_ms < s->peer_detect_ms ? own_ms : s->peer_detect_ms) / 4;
 
-	return (session_quiet(s) && own_ms < s->peer_detect_ms ? own_ms : s->peer_detect_ms) / 4;
+	return ping_ms < CONTROL_PING_MS ? ping_ms : CONTROL_PING_MS;
 }
 
 static void session_tick(struct session *s, uint64_t now_ms)

@@ -77,8 +77,9 @@ static void tcp_unwatch(struct tcp_handshake *t)
 	t->watcher = NULL;
 }
 
-/* Sends a frame. It is one of the first of the connection, so it fits the socket's
- * buffer. Fails in the middle of a TLS handshake, when no frame can be sent. */
+/* Sends a frame. On a new connection it is one of the first, so it fits the socket's
+ * buffer. On a kept one it may not: the connection is lost then, and the worker connects
+ * anew. Fails in the middle of a TLS handshake, when no frame can be sent. */
 static bool tcp_send(struct handshake_conn *c, const void *frame, size_t len)
 {
 	struct tcp_handshake *t = tcp_of(c);

@@ -59,6 +59,7 @@ void fw_init(struct fw_world *fw, const struct fw_options *opt)
 
 	*fw = (struct fw_world){
 	    .now_ms = 1000000, .out_piece = SIZE_MAX, .random = 1, .probe = opt->probe, .direct = opt->direct};
+	fw->peer_detect_ms = opt->peer_detect_ms ? opt->peer_detect_ms : FAKE_DETECT_MS;
 	fw->params = (struct stripe_params){
 	    .job = FAKE_JOB,
 	    .generation = FAKE_GENERATION,
@@ -83,7 +84,7 @@ void fw_attach(struct fw_world *fw, unsigned rank)
 {
 	struct fw_worker *w = &fw->w[rank];
 	struct session_params sp = {
-	    .rank = rank, .peer_detect_ms = FAKE_DETECT_MS, .probe = fw->probe, .direct = fw->direct};
+	    .rank = rank, .peer_detect_ms = fw->peer_detect_ms, .probe = fw->probe, .direct = fw->direct};
 	uint8_t payload[FRAME_CONTROL_MAX], frame[FRAME_HEADER + FRAME_CONTROL_MAX];
 	size_t bytes = stripe_memory(&fw->params);
 	struct rs_err e;

@@ -43,6 +43,7 @@ struct fw_world {
 	struct lane *lane;
 	struct stripe_params params;
 	bool probe, direct;
+	uint32_t peer_detect_ms;
 	struct fw_worker w[FAKE_WORLD_MAX];
 	uint64_t now_ms;
 	size_t out_piece;                                                        /* most bytes of one sendmsg */
@@ -64,7 +65,7 @@ struct fw_options {
 	bool probe;  /* each worker must send PROBE */
 	bool direct; /* acknowledgements of the kernels count */
 	const struct rs_kernels *kernels;
-	uint32_t detect_ms, stopped_ms;
+	uint32_t detect_ms, stopped_ms, peer_detect_ms;
 };
 
 /* A lane without sessions. */

@@ -15,7 +15,7 @@
 static uint64_t exchange_tick_link(struct link *l, uint64_t now_ms)
 {
 	uint32_t detect_ms = l->x->params->detect_ms;
-	uint32_t ping_ms = l->peer_detect_ms / 4;
+	uint64_t ping_ms = min64(l->peer_detect_ms / 4, CONTROL_PING_MS);
 	char text[64];
 
 	switch (l->state) {

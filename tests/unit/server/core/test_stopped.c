@@ -92,6 +92,26 @@ START_TEST(a_quiet_worker_is_asked_often_enough)
 }
 END_TEST
 
+/* A worker that waits ten minutes for a sign of life gets one so often that no NAT forgets
+ * the connection. */
+START_TEST(a_patient_worker_is_called_often_enough)
+{
+	struct fw_world fw;
+	const uint8_t *payload;
+	unsigned pings = 0;
+	struct frame f;
+
+	fw_running(&fw, &(struct fw_options){.world = 1, .detect_ms = 600000, .peer_detect_ms = 600000});
+	for (unsigned ms = 0; ms < 61000; ms += LANE_TICK_MS) {
+		fw_tick(&fw, LANE_TICK_MS);
+		while (fw_take(&fw, 0, &f, &payload))
+			pings += f.type == FRAME_PING;
+	}
+	ck_assert_uint_eq(pings, 3);
+	fw_close(&fw);
+}
+END_TEST
+
 START_TEST(only_a_direct_connection_is_looked_at)
 {
 	struct fw_world fw;
@@ -121,6 +141,7 @@ int main(void)
 	tcase_add_loop_test(t, a_stopped_rank_is_late_and_a_machine_that_is_gone_is_lost, 0,
 			    sizeof rows / sizeof rows[0]);
 	tcase_add_test(t, a_quiet_worker_is_asked_often_enough);
+	tcase_add_test(t, a_patient_worker_is_called_often_enough);
 	tcase_add_test(t, only_a_direct_connection_is_looked_at);
 	suite_add_tcase(s, t);
 	srunner_run_all(r, CK_NORMAL);

@@ -13,6 +13,7 @@
 #define SMALL "sharding: {shards: 2, chunk_bytes: 1024, window: 2}\n"
 
 static const char two[] = TWO SMALL FAIL "timeouts: {detect: 8s}\n";
+static const char patient[] = TWO SMALL FAIL "timeouts: {detect: 10min}\n";
 static const char timed[] = TWO SMALL FAIL "timeouts: {detect: 8s, op: 3s}\n";
 static const char lanes[] =
     "reducers: [{id: r0, address: \"127.0.0.1:1\", lanes: 2}, {id: r1, address: \"127.0.0.1:2\"}]\n"
@@ -229,26 +230,33 @@ START_TEST(heartbeats)
 }
 END_TEST
 
-/* A reducer with a detection time of 3 ms gets heartbeats at the usual maximal rate, not
- * at every turn of the loop. */
-START_TEST(a_tiny_detection_time_sends_few_heartbeats)
+/* The reducers' detection time; heartbeats in a time. A tiny one means the usual maximal
+ * rate, not every turn of the loop; with a long one a NAT must not forget the
+ * connection. */
+static const struct {
+	uint32_t detect_ms, in_ms;
+	unsigned pings;
+} extremes[] = {{3, 1000, 10}, {600000, 60000, 3}};
+
+START_TEST(extreme_detection_times)
 {
 	uint8_t payload[FRAME_CONTROL_MAX];
 	struct reducers f;
 
-	reducers_open(&f, two, 2, 1000);
+	reducers_open(&f, patient, 2, 1000);
 	f.welcome = false;
 	reducers_pump(&f);
 	for (unsigned i = 0; i < 2; i++) {
-		reducers_say_control(&f, i, FRAME_WELCOME, payload,
-				     control_pack_welcome(payload, &(struct control_welcome){.detect_ms = 3}));
+		const struct control_welcome w = {.detect_ms = extremes[_i].detect_ms};
+
+		reducers_say_control(&f, i, FRAME_WELCOME, payload, control_pack_welcome(payload, &w));
 		reducers_say_control(&f, i, FRAME_START, NULL, 0);
 	}
 	reducers_pump(&f);
 	exchange_tick(f.x, f.now_ms);
 	ck_assert_uint_gt(exchange_next(f.x), f.now_ms);
-	reducers_advance(&f, 1000);
-	ck_assert_uint_eq(f.l[0].pings, 10);
+	reducers_advance(&f, extremes[_i].in_ms);
+	ck_assert_uint_eq(f.l[0].pings, extremes[_i].pings);
 	reducers_close(&f);
 }
 END_TEST
@@ -402,7 +410,7 @@ int main(void)
 	tcase_add_loop_test(tc, absent_ranks_are_named, 0, COUNT(absent));
 	tcase_add_test(tc, waiting_is_reported);
 	tcase_add_test(tc, heartbeats);
-	tcase_add_test(tc, a_tiny_detection_time_sends_few_heartbeats);
+	tcase_add_loop_test(tc, extreme_detection_times, 0, 2);
 	tcase_add_loop_test(tc, time_in_which_the_worker_stood_still_is_not_silence, 0, 2);
 	tcase_add_test(tc, a_connection_that_breaks_before_welcome_is_a_failed_attempt);
 	tcase_add_test(tc, an_operation_starts_with_the_job);
