@@ -139,6 +139,7 @@ static void nulls_of_others(struct rank *r, struct called *called, reduction_req
 	NULLS("opt", reduction_open(&none, NULL, err));
 	NULLS("comm", reduction_close(NULL, err));
 	NULLS("comm", reduction_abort(NULL, "why", err));
+	NULLS("comm", reduction_reconfigure(NULL, 0, 1, 1, err));
 	NULLS("comm", reduction_barrier(NULL, err));
 	NULLS("req", reduction_wait(NULL, 0, err));
 	NULLS("req", reduction_test(NULL, &done, err));
