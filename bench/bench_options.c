@@ -47,8 +47,7 @@ static const struct {
     {0, "Measurement", NULL, NULL},
     {'n', "iters", "N", "timed iterations of each row (default 20)"},
     {'w', "warmup", "N", "untimed iterations before them (default 5)"},
-    {'c', "check", "0|1",
-     "compare every element with its expected value, exact unless it is encoded (default 1)"},
+    {'c', "check", "0|1", "compare every element with its expected value, exact unless it is encoded (default 1)"},
     {'a', "async", "N", "start N operations, then wait for all: one iteration, its time divided by N (default 1)"},
     {KEY_TENSORS, "tensors", "N",
      "N tensors of each size at once in three rows: operations of their own, as a group,\n"

@@ -85,7 +85,7 @@ void exchange_reconfigure(struct exchange *x, const struct exchange_place *to, u
 		 * have ended */
 		if (!x->saved || x->links[i].state != LINK_ENDING)
 			x->links[i].sent_off = 0;
-		link_rewind(&x->links[i]);        /* what is partly sent needs no memory of operations any more */
+		link_rewind(&x->links[i]); /* what is partly sent needs no memory of operations any more */
 	}
 	exchange_end_ops(x);
 	x->opt.generation = to->generation;

@@ -219,16 +219,16 @@ static void wires(struct rank *r)
 	reduction_tensor tensors[2];
 
 	open_comm(r);
-	for (int wire = REDUCTION_WIRE_JOB; wire <= REDUCTION_WIRE_INT8; wire++) {
+	for (int wire = REDUCTION_WIRE_JOB; wire <= REDUCTION_WIRE_INT4; wire++) {
 		make_tensors(r, tensors, memory, 2, 4);
 		tensors[0].wire = (reduction_wire)wire;
 		tensors[0].op = REDUCTION_MAX; /* is not encoded */
 		EXPECT_RC(reduction_all_reduce_tensor(r->comm, tensors, &r->err), 0);
 	}
 	make_tensors(r, tensors, memory, 2, 4);
-	tensors[0].wire = (reduction_wire)5;
+	tensors[0].wire = (reduction_wire)7;
 	EXPECT_RC(reduction_all_reduce_tensor(r->comm, tensors, &r->err), REDUCTION_EINVAL);
-	EXPECT(strcmp(r->err.message, "wire is 5, 0 to 4 were expected") == 0);
+	EXPECT(strcmp(r->err.message, "wire is 7, 0 to 6 were expected") == 0);
 	tensors[0].struct_size = offsetof(reduction_tensor, wire);
 	EXPECT_RC(reduction_all_reduce_tensor(r->comm, tensors, &r->err), 0);
 	EXPECT_RC(reduction_broadcast_tensor(r->comm, &tensors[1], 0, &r->err), 0);
