@@ -150,9 +150,9 @@ const struct schema_key schema_keys[] = {
  .def = "auto", .help = "Bandwidth of its machine's link, each way, for `reductionctl plan`; `auto`: the bandwidth "
  "that another entry gives for that machine, else `plan.bandwidth`"},
 {"reducers", "rtt", SCHEMA_DURATION, AT_REDUCER(rtt_ms), .min = 1, .max = 2000, .zero_word = "auto", .def = "auto",
- .help = "Round trip to it. From 10 ms on, workers keep more in flight than `sharding.window`: four times `plan.bandwidth` "
- "x this time, or 32 MiB in all without `plan.bandwidth`, if the reducers' `server.memory` has room; `auto`: measured "
- "when a worker connects"},
+ .help = "Round trip to it. From 10 ms on, workers keep more in flight than `sharding.window`: four times "
+ "`plan.bandwidth` x this time, or 32 MiB in all without `plan.bandwidth`, if the reducers' `server.memory` has room; "
+ "`auto`: measured when a worker connects"},
 {"reducers", "tls_name", SCHEMA_HOST, AT_REDUCER(tls_name), .min = 0, .max = RS_HOST_MAX - 1, .def = "",
  .help = "With `security.tls`, the host name or address that its certificate must be for; by default the host of "
  "`address`"},

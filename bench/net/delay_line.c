@@ -6,13 +6,14 @@
  * SWITCH and HOST are paths of network namespaces; hosts are numbered by the last digits
  * of their names. For host i it makes two tap devices, d<i> in the switch's namespace and
  * in0 in the host's, and carries frames from the first to the second after the delay. It
- * prints "ready" when all devices exist; they vanish
- * when it ends. Frames have the kernel's offload header, so a super-packet of TCP stays
- * whole and costs one read and one write.
+ * prints "ready" when all devices exist; they vanish when it ends.
+ * Frames have the kernel's offload header, so a super-packet of TCP stays whole and costs
+ * one read and one write.
  *
  * With --loss every N-th frame with data to and from one host is lost (the last two
- * bytes of its hardware address are its number). With --random-loss each packet with data is lost with the
- * chance 1/N, also one packet in the middle of a super-packet: that is then cut in two.
+ * bytes of its hardware address are its number). With --random-loss each packet with data
+ * is lost with the chance 1/N, also one packet in the middle of a super-packet:
+ * that is then cut in two.
  *
  * All frames to one host wait equally long, so a queue in the order of arrival is enough
  * for each. It is a ring of bytes; a frame that finds it full is dropped, and standard
@@ -48,9 +49,9 @@ struct entry {
 	uint32_t len;
 };
 
-/* The way to one host: entries from tail to head, in the order of due_ns. Invariant: head and tail
- * are multiples of the alignment of an entry, and a whole entry with FRAME_MAX bytes fits
- * between each place where one begins and `QUEUE_BYTES`. */
+/* The way to one host: entries from tail to head, in the order of due_ns. Invariant: head
+ * and tail are multiples of the alignment of an entry, and a whole entry with FRAME_MAX
+ * bytes fits between each place where one begins and `QUEUE_BYTES`. */
 struct queue {
 	int number, port, fd; /* of the host; descriptors of both ends */
 	int64_t delay_ns;

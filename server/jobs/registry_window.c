@@ -2,7 +2,7 @@
 /* Larger windows for long links. HELLO says which window the connection's round trip
  * would use. When all ranks are there, the job gets the largest of these that
  * server.memory has room for, and other memory for its slots; START says so. The memory
- * for the window of HELLO was allocated with the job, so without room it starts as well. */
+ * for the window of HELLO was allocated with the job, so without room it starts, too. */
 #include "server/jobs/registry_priv.h"
 
 enum { JOB_SLACK = 64 << 10 }; /* bytes in pages that allocations of the job share with others */

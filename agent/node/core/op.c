@@ -11,10 +11,10 @@
  * Only float16 and bfloat16 need memory of their own (a stage), since they are summed in
  * float32. Their partial sum is rounded to the dtype before it is sent: then a stage
  * holds one chunk, and the node sends as many bytes as one rank would (local_op_rounds).
- * If it is not rounded, or encoded when it is sent, the stage holds the sums. It has at most as many elements as
- * the smallest ring: bytes are not filled before results of that many earlier elements
- * have landed. So local ranks cannot make the agent use more memory than twice what they
- * share with it.
+ * If it is not rounded, or encoded when it is sent, the stage holds the sums. It has at
+ * most as many elements as the smallest ring: bytes are not filled before results of that
+ * many earlier elements have landed. So local ranks cannot make the agent use more memory
+ * than twice what they share with it.
  *
  * Without other nodes (single_worker) the local sum is the result: it is divided and
  * rounded here as reducers would do it (finish), also with one local rank, and a stage
@@ -179,9 +179,9 @@ static bool local_op_is_summed(const struct local_op *op)
  * sent.
  * Sums of bfloat16 have the range of float32. A product of two values is often out of
  * range, and stays float32. A float16 sum for an average may be out of range although the
- * average is not: see local_op_has_partials. So does the sum for an average of ranks that are all on this node,
- * since it would be rounded before and after the division. A sum that is encoded is
- * rounded by that, once. Maxima and minima are exact. */
+ * average is not: see local_op_has_partials. The sum for an average of ranks that are all
+ * on this node stays float32, since it would be rounded before and after the division. A
+ * sum that is encoded is rounded by that, once. Maxima and minima are exact. */
 static bool local_op_rounds(const struct local_op *op)
 {
 	unsigned x = op->spec.of.op;

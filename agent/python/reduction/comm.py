@@ -104,7 +104,8 @@ class Communicator:
             job's name becomes JOB@DIGITS; `rank` and `world_size` are those in the group.
         wire: how sums and averages of floating-point arrays of more than 64 KiB are written on the network, instead of
             job.wire of the file: "same", "bf16", "fp8", "int8", "fp16" or "int4", or as
-            "up=fp8,down=bf16,rounding=stochastic"; REDUCTION_WIRE. Equal on all ranks. With an agent rounding and feedback are those of its file.
+            "up=fp8,down=bf16,rounding=stochastic"; REDUCTION_WIRE. Equal on all ranks. With an agent rounding and
+            feedback are those of its file.
 
     If Ctrl-C, or a signal handler that raises, ends a blocking call, the job ends on all ranks, since this rank would
     be at another operation than the others. Request.wait() can be called again instead.
@@ -288,8 +289,8 @@ class Communicator:
             priority: 0 (least urgent) to `priorities` - 1; higher values mean the highest. An operation with a higher
                 priority overtakes others. Must be equal on all ranks. None: highest up to 64 KiB, else 0.
             wire: "same", "bf16", "fp8", "int8", "fp16" or "int4": how this array is written on the network, whatever
-                its size. Must be equal on all ranks. What it does not fit (integers, float64, maxima) is sent as it is. None: as the
-                communicator says.
+                its size. Must be equal on all ranks. What it does not fit (integers, float64, maxima) is sent as it is.
+                None: as the communicator says.
 
         Returns:
             The array with the result. With async_op=True a Request: do not change `array`, nor use `out`, until its

@@ -88,7 +88,8 @@ static void exchange_tick_end(struct exchange *x, uint64_t now_ms)
 {
 	bool open = false;
 
-	/* this process did not run meanwhile: its peers have waited, and need the reason */
+	/* this process did not run meanwhile: its peers have waited, and need the
+	 * reason */
 	if (now_ms >= x->flush_by_ms + LINK_FLUSH_MS / 2 && x->flush_by_ms)
 		x->flush_by_ms = now_ms + LINK_FLUSH_MS;
 	if (now_ms >= x->flush_by_ms)

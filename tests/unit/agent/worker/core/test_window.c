@@ -191,8 +191,8 @@ START_TEST(test_rounds)
 }
 END_TEST
 
-/* On a longer link a delay that would be a queue on a short one is noise, until the window
- * is large. */
+/* On a longer link a delay that would be a queue on a short one is noise, until the
+ * window is large. */
 START_TEST(test_longer_link)
 {
 	struct window w;
