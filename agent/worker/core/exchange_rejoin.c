@@ -81,8 +81,8 @@ void exchange_reconfigure(struct exchange *x, const struct exchange_place *to, u
 		x->opt.generation, to->generation);
 	exchange_fail(x, &why, false, NULL, now_ms);
 	for (unsigned i = 0; i < x->links_n; i++) {
-		/* its connection is not kept, and operations whose memory the frame is in may
-		 * have ended */
+		/* its connection is not kept, and operations whose memory the frame is in
+		 * may have ended */
 		if (!x->saved || x->links[i].state != LINK_ENDING)
 			x->links[i].sent_off = 0;
 		link_rewind(&x->links[i]); /* what is partly sent needs no memory of operations any more */

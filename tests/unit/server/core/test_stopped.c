@@ -92,8 +92,8 @@ START_TEST(a_quiet_worker_is_asked_often_enough)
 }
 END_TEST
 
-/* A worker that waits ten minutes for a sign of life gets one so often that no NAT forgets
- * the connection. */
+/* A worker that waits ten minutes for a sign of life gets one so often that no NAT
+ * forgets the connection. */
 START_TEST(a_patient_worker_is_called_often_enough)
 {
 	struct fw_world fw;
