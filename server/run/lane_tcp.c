@@ -173,14 +173,6 @@ static void tcp_on_poll(uv_poll_t *poll, int status, int events)
 	lane_conns_turn(c->conn.all);
 }
 
-static void tcp_part(struct lane_conn *conn, struct lane_parted *to)
-{
-	struct tcp *c = (struct tcp *)conn;
-
-	uv_poll_stop(&c->poll); /* another loop will watch the socket */
-	tcp_conn_move(&to->tcp, &c->tcp);
-}
-
 static void tcp_on_closed(uv_handle_t *h)
 {
 	struct tcp *c = h->data;
@@ -190,11 +182,22 @@ static void tcp_on_closed(uv_handle_t *h)
 	free(c);
 }
 
+static void tcp_part(struct lane_conn *conn, struct lane_parted *to)
+{
+	struct tcp *c = (struct tcp *)conn;
+
+	/* another thread will watch the socket, and may close it, as soon as it has it: this
+	 * loop must have let it go */
+	uv_close((uv_handle_t *)&c->poll, tcp_on_closed);
+	tcp_conn_move(&to->tcp, &c->tcp);
+}
+
 static void tcp_close(struct lane_conn *conn)
 {
 	struct tcp *c = (struct tcp *)conn;
 
-	uv_close((uv_handle_t *)&c->poll, tcp_on_closed);
+	if (c->tcp.fd >= 0)
+		uv_close((uv_handle_t *)&c->poll, tcp_on_closed);
 }
 
 struct lane_conn *lane_tcp_new(struct lane_conns *all, struct tcp_conn *tcp, uint32_t silence_ms)
