@@ -250,7 +250,9 @@ static void give_signal(struct conn *c)
 {
 	struct sim *s = c->sim;
 	uint32_t least_us = c->rank->team->rtt_us ? c->rank->team->rtt_us : 100;
-	struct window_signal w = {.min_rtt_us = least_us, .local_bytes = sim_chance(s, 5) ? WINDOW_LOCAL_BYTES : 0};
+	struct window_signal w = {.min_rtt_us = least_us,
+				  .paced = sim_chance(s, 50),
+				  .local_bytes = sim_chance(s, 5) ? WINDOW_LOCAL_BYTES : 0};
 
 	if (!exchange_wants_signal(c->rank->x, c->link))
 		return;
@@ -346,7 +348,9 @@ void rank_connect(struct conn *c)
 		c->end[REDUCER].open = true;
 		sim_in(s, sim_below(s, 2 * c->delay_us), EV_ACCEPT, c->id, c->reducer->life);
 		if (k->team->rtt_us)
-			exchange_set_rtt(k->x, c->link, sim_between(s, 1, k->team->rtt_us));
+			exchange_set_path(k->x, c->link,
+					  &(struct window_signal){.min_rtt_us = sim_between(s, 1, k->team->rtt_us),
+								  .paced = sim_chance(s, 50)});
 		exchange_connected(k->x, c->link, sim_ms(s));
 		write_all(c);
 	}

@@ -216,6 +216,7 @@ void exchange_connecting(struct exchange *x, unsigned link, uint64_t now_ms)
 	l->binding_len = 0;
 	l->source[0] = '\0';
 	l->rtt_us = 0;
+	l->paced = false;
 	l->state = LINK_CONNECTING;
 	l->since_ms = now_ms;
 	l->tries++;
@@ -242,16 +243,18 @@ void exchange_connected(struct exchange *x, unsigned link, uint64_t now_ms)
 	if (l->state != LINK_CONNECTING)
 		return; /* the exchange wants it closed by now */
 	link_reset(l);
-	window_init(&l->window, x->params->chunk_bytes, x->params->window, x->opt.adaptive, l->rtt_us);
+	window_init(&l->window, x->params->chunk_bytes, x->params->window, x->opt.adaptive,
+		    l->paced && l->rtt_us >= WINDOW_FAR_US);
 	l->state = LINK_HANDSHAKE;
 	l->since_ms = l->last_rx_ms = l->last_tx_ms = now_ms;
 	if (link_queue_hello(l, &e))
 		link_join_failed(l, e.msg, RS_LOSS_OTHER, now_ms);
 }
 
-void exchange_set_rtt(struct exchange *x, unsigned link, uint32_t rtt_us)
+void exchange_set_path(struct exchange *x, unsigned link, const struct window_signal *s)
 {
-	x->links[link].rtt_us = rtt_us;
+	x->links[link].rtt_us = s->min_rtt_us;
+	x->links[link].paced = s->paced;
 }
 
 bool exchange_wants_signal(const struct exchange *x, unsigned link)

@@ -186,9 +186,10 @@ void exchange_bind(struct exchange *x, unsigned link, const uint8_t *binding, si
 /* Sets the address of this end of a TCP connection, before exchange_connected. Without
  * this call the reducer does not know whether a proxy is between. */
 void exchange_set_source(struct exchange *x, unsigned link, const char *source);
-/* Sets the round trip of the connection, before exchange_connected. Without this call it
- * counts as short, unless the configuration says otherwise. */
-void exchange_set_rtt(struct exchange *x, unsigned link, uint32_t rtt_us);
+/* Sets the first signal of the connection, for its round trip, before exchange_connected.
+ * Without this call the round trip counts as short, unless the configuration says
+ * otherwise. */
+void exchange_set_path(struct exchange *x, unsigned link, const struct window_signal *s);
 /* The link's connection is established. */
 void exchange_connected(struct exchange *x, unsigned link, uint64_t now_ms);
 /* The link's connection is closed or could not be made. `reason` says why ("connection

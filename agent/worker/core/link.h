@@ -108,6 +108,7 @@ struct link {
 
 	struct outgoing *outgoing; /* memory of the rings if they are larger than configured; else NULL */
 	uint32_t rtt_us;           /* of the connection when it was made; 0: not known */
+	bool paced;                /* as in struct window_signal */
 
 	char source[CONTROL_SOURCE]; /* address of this end; "": unknown */
 	/* what the proofs cover: the channel binding, and HELLO as it was sent */

@@ -2,10 +2,8 @@
 #include "agent/worker/core/window.h"
 #include "common/assert.h"
 
-void window_init(struct window *w, uint32_t unit, uint32_t most, bool adaptive, uint32_t rtt_us)
+void window_init(struct window *w, uint32_t unit, uint32_t most, bool adaptive, bool far)
 {
-	bool far = rtt_us >= WINDOW_FAR_US;
-
 	rs_assert(unit > 0 && most > 0);
 	*w = (struct window){.unit = unit,
 			     .limit = adaptive && !far ? 1 : most,
@@ -135,7 +133,7 @@ void window_signal(struct window *w, const struct window_signal *s, uint64_t now
 		w->limit = w->limit < 1 ? 1 : w->limit > w->most ? w->most : w->limit;
 		return;
 	}
-	w->far = s->min_rtt_us >= WINDOW_FAR_US;
+	w->far = s->paced && s->min_rtt_us >= WINDOW_FAR_US;
 	if (w->far) {
 		w->limit = w->most;
 		return;

@@ -212,7 +212,7 @@ static void conn_grpc_up(struct grpc *c)
 		tcp_conn_keep_alive(c->socket.fd);
 	conn_grpc_log(c, "reducer-connected", "");
 	if (grpc_socket_signal(&c->socket, &signal))
-		exchange_set_rtt(c->conn.en->x, c->conn.link, signal.min_rtt_us);
+		exchange_set_path(c->conn.en->x, c->conn.link, &signal);
 	exchange_connected(c->conn.en->x, c->conn.link, conn_grpc_now(c));
 }
 

@@ -292,7 +292,7 @@ static void conn_tcp_up(struct tcp *c)
 	tcp_source(c->tcp.fd, source);
 	exchange_set_source(c->conn.en->x, c->conn.link, source);
 	if (tcp_signal(c->tcp.fd, &signal))
-		exchange_set_rtt(c->conn.en->x, c->conn.link, signal.min_rtt_us);
+		exchange_set_path(c->conn.en->x, c->conn.link, &signal);
 	c->state = CONN_UP;
 	c->shut = false;
 	c->local = tcp_peer(c->tcp.fd) == TCP_PEER_LOCAL;

@@ -7,6 +7,15 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+/* Returns whether the connection has a congestion control such as BBR. */
+static bool tcp_is_paced(int fd)
+{
+	char name[16] = "";
+	socklen_t len = sizeof name - 1;
+
+	return getsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, name, &len) == 0 && strncmp(name, "bbr", 3) == 0;
+}
+
 bool tcp_signal(int fd, struct window_signal *ret)
 {
 	struct tcp_info info = {0};
@@ -17,6 +26,7 @@ bool tcp_signal(int fd, struct window_signal *ret)
 	ret->rtt_us = info.tcpi_rtt;
 	ret->min_rtt_us = info.tcpi_min_rtt;
 	ret->lost = info.tcpi_total_retrans;
+	ret->paced = info.tcpi_min_rtt >= WINDOW_FAR_US && tcp_is_paced(fd);
 	return true;
 }
 
