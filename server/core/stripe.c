@@ -10,9 +10,9 @@
 
 enum { CHECKSUM_STATE = 640 }; /* most bytes of an XXH3_state_t */
 
-/* A rank is at most `window` chunks ahead
- * of its oldest missing result. A chunk is complete only when the slowest rank has sent
- * it. So no rank is more than 2 x window chunks ahead of the oldest slot in use. */
+/* A rank is at most `window` chunks ahead of its oldest missing result. A chunk is
+ * complete only when the slowest rank has sent it. So no rank is more than 2 x window
+ * chunks ahead of the oldest slot in use. */
 unsigned stripe_slot_count(const struct stripe_params *p)
 {
 	return 2 * p->window;

@@ -186,8 +186,8 @@ static void tcp_part(struct lane_conn *conn, struct lane_parted *to)
 {
 	struct tcp *c = (struct tcp *)conn;
 
-	/* another thread will watch the socket, and may close it, as soon as it has it: this
-	 * loop must have let it go */
+	/* another thread will watch the socket, and may close it, as soon as it has it:
+	 * this loop must have let it go */
 	uv_close((uv_handle_t *)&c->poll, tcp_on_closed);
 	tcp_conn_move(&to->tcp, &c->tcp);
 }
