@@ -5,6 +5,7 @@
 
 #include "agent/lib/include/reduction.h"
 #include "common/descriptors.h"
+#include "proto/operation.h"
 
 #include <limits.h>
 #include <stdlib.h>
@@ -252,27 +253,27 @@ static int run_size(struct run *r, enum rs_dtype dtype, enum rs_op op, uint64_t 
  * larger than the small operations, which the job sends as they are. */
 static int probe(struct run *r, enum rs_dtype dtype)
 {
-	enum { COUNT = 64 << 10, VALUES = 128 }; /* bfloat16 has 128 values of one exponent */
-	size_t elem = rs_dtype_size(dtype);
+	enum { VALUES = 128 }; /* bfloat16 has 128 values of one exponent */
+	const size_t elem = rs_dtype_size(dtype), count = OPERATION_SMALL / elem + VALUES;
 	char *sum, *expected;
 	int rc = -1;
 
 	r->encoded = false;
 	if (!r->o->check || (dtype != RS_FLOAT32 && dtype != RS_FLOAT16 && dtype != RS_BFLOAT16))
 		return 0;
-	sum = calloc(2 * COUNT, elem);
+	sum = calloc(2 * count, elem);
 	if (!sum) {
 		snprintf(r->err.message, sizeof(r->err.message), "out of memory");
 		return -1;
 	}
-	expected = sum + COUNT * elem;
-	for (size_t i = 0; i < COUNT; i++)
+	expected = sum + count * elem;
+	for (size_t i = 0; i < count; i++)
 		bench_store(expected + i * elem, dtype,
 			    dtype == RS_FLOAT32 ? (1 << 23) + 2 * (long)i + 1 : VALUES + (long)i % VALUES);
 	if (r->rank == 0)
-		memcpy(sum, expected, COUNT * elem);
-	if (!reduction_all_reduce(r->comm, sum, sum, COUNT, (reduction_dtype)dtype, REDUCTION_SUM, &r->err)) {
-		r->encoded = memcmp(sum, expected, COUNT * elem) != 0;
+		memcpy(sum, expected, count * elem);
+	if (!reduction_all_reduce(r->comm, sum, sum, count, (reduction_dtype)dtype, REDUCTION_SUM, &r->err)) {
+		r->encoded = memcmp(sum, expected, count * elem) != 0;
 		rc = 0;
 	}
 	free(sum);

@@ -19,7 +19,7 @@ ONE = ["-b", "128K", "-e", "128K", "-n", 1, "-w", 0, "--inplace", "no"]
 ZEROS = """
 import numpy as np
 size = 32 << 10
-comm.all_reduce(np.zeros(64 << 10, "float32"))            # what is the encoding?
+comm.all_reduce(np.zeros((16 << 10) + 128, "float32"))            # what is the encoding?
 comm.barrier()
 comm.all_reduce(np.zeros(size, "float32"), "{op}")
 comm.all_reduce(np.zeros(1, "float64"), "max")            # the slowest time
