@@ -196,11 +196,64 @@ def check_chunk(entry):
     same("chunk_elems", found, entry["chunk_elems"])
 
 
+class Connection:
+    """Follows one lane of a rank, which may go on in another generation."""
+
+    def __init__(self, secret):
+        self.secret, self.nonces = secret, set()
+        self.generation, self.keeps, self.ended = -1, False, False
+        self.joins = self.proven = False  # HELLO has no answer yet; PROOF was sent
+        self.hello = self.challenge = self.before = None
+
+    def nonce(self, message):
+        same("a nonce that was used before", message.nonce in self.nonces, False)
+        self.nonces.add(message.nonce)
+
+    def from_worker(self, kind, head, payload):
+        if kind == "HELLO":
+            if self.ended:
+                same("a newer generation", head["generation"] > self.generation, True)
+            self.hello, self.challenge, self.before = payload, None, self.generation if self.ended else None
+            self.generation, self.joins, self.ended, self.proven = head["generation"], True, False, False
+            hello = pb.Hello.FromString(payload)
+            same("generation of HELLO", hello.generation, self.generation)
+            if self.secret:
+                self.nonce(hello)
+            return
+        same("ABORT and no HELLO behind it", self.ended, False)
+        same("generation", head["generation"], self.generation)
+        if kind == "PROOF":
+            self.proven = True
+            found = p.mac(self.secret, "worker", b"", self.hello, self.challenge)
+            same("mac", found, pb.Proof.FromString(payload).mac)
+        same("an answer to HELLO", self.joins and kind != "PROOF", False)
+        self.ended = self.keeps and kind == "ABORT"
+
+    def from_reducer(self, kind, head, payload):
+        """Returns whether the worker takes the frame."""
+        if (self.joins and kind not in ("CHALLENGE", "WELCOME", "REFUSED")) or self.ended:
+            same("generation of a discarded frame", head["generation"], self.before if self.joins else self.generation)
+            return False
+        same("generation", head["generation"], self.generation)
+        if kind == "CHALLENGE":
+            self.challenge = payload
+            self.nonce(pb.Challenge.FromString(payload))
+        elif kind == "WELCOME":
+            welcome, hello = pb.Welcome.FromString(payload), pb.Hello.FromString(self.hello)
+            self.joins, self.keeps = False, bool(hello.features & welcome.features & p.FEATURE_RECONFIGURE)
+            same("PROOF", self.proven, bool(self.secret))
+            if self.secret:
+                same("mac", p.mac(self.secret, "reducer", b"", self.hello, self.challenge), welcome.mac)
+        self.ended = self.keeps and kind == "ABORT"
+        return True
+
+
 class Trace:
     """Follows a recorded job: views, and what each rank sent for each chunk on each reducer."""
 
     def __init__(self, setup):
-        keys(setup, ["lanes", "owner", "ranks"])
+        keys(setup, ["lanes", "owner", "ranks", "secret"])
+        self.secret, self.connections = bytes.fromhex(setup.get("secret", "")), {}
         self.lanes, self.owner, self.ranks = setup["lanes"], setup["owner"], setup["ranks"]
         self.lives = [[0] * len(self.lanes) for _ in range(self.ranks)]
         self.starts, self.resumed, self.sent, self.results, self.fetched = {}, {}, {}, {}, set()
@@ -209,7 +262,12 @@ class Trace:
     def check(self, entry):
         head, payload = check_frame(entry)
         kind, rank, reducer = entry["type"], entry["rank"], entry["reducer"]
-        chunk, sent = (head["seq"], head["chunk"]), self.sent.setdefault(reducer, {})
+        connection = self.connections.setdefault((rank, reducer, entry["lane"]), Connection(self.secret))
+        if entry["from"] == "worker":
+            connection.from_worker(kind, head, payload)
+        elif not connection.from_reducer(kind, head, payload):
+            return
+        chunk, sent = (head["generation"], head["seq"], head["chunk"]), self.sent.setdefault(reducer, {})
         if kind in ("DATA", "HAVE"):
             shard = (head["chunk"] + head["seq"]) % len(self.owner)
             same("place", (reducer, entry["lane"]), p.place(self.lanes, self.owner, self.lives[rank])[shard])
@@ -262,7 +320,8 @@ CHECKS = {
     "maps": check_map, "placements": check_placement, "names": check_name, "groups": check_group,
     "runs": check_run, "blocks": check_block, "codes": check_code, "chunks": check_chunk,
 }  # fmt: skip
-FILES = ["frames", "handshakes", "digests", "placements", "names", "encodings", "failover", "encoded_failover"]
+FILES = ["frames", "handshakes", "digests", "placements", "names", "encodings", "failover", "encoded_failover",
+         "reconfigure"]  # fmt: skip
 
 
 def check_file(path):

@@ -76,8 +76,9 @@ class Vectors(unittest.TestCase):
         """A frame that is right in itself but not in its place is found."""
         import json
 
-        kinds = ("DATA", "HAVE", "FETCH", "VIEW")
-        for name, kind in [*itertools.product(("failover", "encoded_failover"), kinds), ("failover", "RESUME")]:
+        kinds, moves = ("DATA", "HAVE", "FETCH", "VIEW"), ("HELLO", "CHALLENGE", "PROOF", "ABORT", "DATA")
+        for name, kind in [*itertools.product(("failover", "encoded_failover"), kinds), ("failover", "RESUME"),
+                           *(("reconfigure", kind) for kind in moves)]:  # fmt: skip
             tree = json.loads((FOLDER / f"{name}.json").read_text())
             types = [entry["type"] for entry in tree["trace"]]
             at = types.index(kind)

@@ -9,7 +9,7 @@
 #include "proto/control.h"
 #include "proto/frame.h"
 #include "proto/reduction.pb-c.h"
-#include "tests/unit/fake_vectors.h"
+#include "tests/unit/fake_vectors_connection.h"
 
 #include <check.h>
 #include <endian.h>
@@ -407,14 +407,19 @@ static int check_frame(const struct ydoc_node *n, struct rs_err *e)
 	return vectors_check_frame(n, &raw, e);
 }
 
-/* The state of failover.json while its entries are checked: the view of each rank. */
+/* The state of a recorded job while its entries are checked: the view of each rank, and
+ * its connection to each lane of each reducer. */
 static struct {
 	struct setup setup;
+	bool guarded;
+	struct auth_secret secret;
 	uint32_t lives[2][RS_REDUCERS_MAX];
+	struct vectors_connection connections[2][2][2];
 } trace;
 
 static int check_setup(const struct ydoc_node *n, struct rs_err *e)
 {
+	struct vectors_bytes secret;
 	uint64_t ranks;
 	int rc;
 
@@ -425,6 +430,11 @@ static int check_setup(const struct ydoc_node *n, struct rs_err *e)
 		rc = take_owner(&trace.setup, n, e);
 	if (!rc)
 		rc = vectors_number(n, "ranks", &ranks, e);
+	trace.guarded = vectors_get(n, "secret");
+	if (!rc && trace.guarded)
+		rc = vectors_hex(&secret, vectors_text(n, "secret"), e);
+	if (!rc && trace.guarded)
+		rc = vectors_load_secret(&trace.secret, &secret, e);
 	return rc || ranks == 2 ? rc : rs_fail(e, RS_EPROTO, "expected 2 ranks");
 }
 
@@ -447,17 +457,21 @@ static int check_trace(const struct ydoc_node *n, struct rs_err *e)
 	struct vectors_bytes raw;
 	struct control_view v;
 	uint64_t rank, reducer, lane;
+	bool from_worker = strcmp(vectors_text(n, "from"), "worker") == 0, taken;
 	struct frame f;
 
 	if (vectors_check_frame(n, &raw, e) || vectors_number(n, "rank", &rank, e) ||
 	    vectors_number(n, "reducer", &reducer, e) || vectors_number(n, "lane", &lane, e) ||
 	    frame_decode(raw.at, &f, e))
 		return e->code;
-	if (rank > 1 || !trace.setup.cfg.sharding.shards)
-		return rs_fail(e, RS_EPROTO, "expected rank 0 or 1, after the setup");
+	if (rank > 1 || reducer > 1 || lane > 1 || !trace.setup.cfg.sharding.shards)
+		return rs_fail(e, RS_EPROTO, "expected rank, reducer and lane 0 or 1, after the setup");
+	if (vectors_follow(&trace.connections[rank][reducer][lane], trace.guarded ? &trace.secret : NULL, from_worker,
+			   &raw, &taken, e))
+		return e->code;
 	if (f.type == FRAME_DATA || f.type == FRAME_HAVE)
 		return check_lane(&f, rank, reducer, lane, e);
-	if (f.type != FRAME_VIEW || strcmp(vectors_text(n, "from"), "worker") != 0)
+	if (f.type != FRAME_VIEW || !from_worker)
 		return RS_OK;
 	if (control_unpack_view(raw.at + FRAME_HEADER, f.payload_len, &v, e))
 		return e->code;
@@ -488,8 +502,9 @@ static const struct {
 	unsigned entries; /* at least */
 	bool exact;       /* no other input has the same output, except for bad frames */
 } files[] = {
-    {"frames", 45, true}, {"handshakes", 4, true},  {"digests", 13, true},    {"placements", 25, false},
-    {"names", 15, true},  {"failover", 100, false}, {"encodings", 80, false}, {"encoded_failover", 100, false},
+    {"frames", 45, true},       {"handshakes", 4, true},  {"digests", 13, true},    {"placements", 25, false},
+    {"names", 15, true},        {"failover", 100, false}, {"encodings", 80, false}, {"encoded_failover", 100, false},
+    {"reconfigure", 79, false},
 };
 
 START_TEST(all_vectors_are_right)
