@@ -92,6 +92,7 @@ check "shellcheck" shellcheck "${scripts[@]}"
 check "python" compile
 check "commit subjects" subjects
 check "names in comments and documents" /usr/bin/python3 tests/names.py
+check "mutations (tests/sim/mutations.sh)" tests/sim/mutations.sh --check
 check "clang-tidy" mistakes
 check "dead stores" dead_stores
 [ $failed = 0 ]

@@ -3,10 +3,11 @@
 # mutations.sh [NAME ...]: breaks one rule of the protocol at a time, in a copy of the
 # tree, and expects the simulator to find each mutation. Prints the first seed that fails.
 # SEEDS=N: maximal number of seeds (default 150000). Without names: all mutations. Takes
-# some minutes; not part of 'make test'.
+# some minutes; not part of 'make test'. mutations.sh --check: only checks, as 'make lint'
+# does, that each of them still changes its file.
 set -u
 cd "$(dirname "$0")/../.." || exit 1
-seeds=${SEEDS:-150000}
+[ "${1-}" = --check ] && seeds=0 || seeds=${SEEDS:-150000}
 copy=$(mktemp -d) || exit 1
 trap 'rm -rf "$copy"' EXIT
 
@@ -75,7 +76,7 @@ a silent worker is never lost
 	s/now_ms - s->last_rx_ms > l->opt.detect_ms/0/
 reducers send no heartbeats
 	server/core/lane.c
-	s/now_ms - s->last_tx_ms >= s->peer_detect_ms \/ 4/0/
+	s/now_ms - s->last_tx_ms >= session_ping_ms\(s\)/0/
 START although a rank has left
 	server/core/lane.c
 	s/st->sessions\[r\] && !st->sessions\[r\]->draining && !st->sessions\[r\]->lost/st->sessions[r]/
@@ -83,14 +84,14 @@ START before the last rank
 	server/jobs/registry.c
 	s/j->complete < j->first.world_size/j->complete + 1 < j->first.world_size/
 a newer generation ends no older one
-	server/jobs/registry.c
-	s/\n\t\t\tjob_end\(r, j, &why, NULL\);\n\t\t\} else/\n\t\t} else/
+	server/jobs/registry_admit.c
+	s/\n\t\t\tregistry_end_job\(r, j, &why, NULL\);\n\t\t\} else/\n\t\t} else/
 a generation that ends is refused without retry
-	server/jobs/registry.c
+	server/jobs/registry_admit.c
 	s/(->ended\) *\n\s*return registry_refuse\(\s*no, RS_EREFUSED, )true/$1false/
 memory of a job is freed with its first session
 	server/jobs/registry.c
-	s/\tif \(j->sessions\)\n\t\treturn;//
+	s/if \(!j->sessions\)\n\t\tjob_closed/job_closed/
 the window is ignored
 	agent/worker/core/stream.c
 	s/return window_open\(&l->window, l->chunks_in_flight, l->bytes_in_flight, bytes\)/return true/
@@ -120,7 +121,7 @@ operations never time out
 	s/now_ms >= exchange_op_deadline\(x, now_ms\)/0/
 pending operations are not failed
 	agent/worker/core/exchange_end.c
-	s/x->links_changed = true;\n\top = x->first;/x->links_changed = true;\n\top = NULL;/
+	s/\n\texchange_end_ops\(x\);//
 operations end before ABORT has been sent
 	agent/worker/core/exchange_end.c
 	s/(x->links\[i\].state == LINK_ENDING && link_has_output\(&x->links\[i\]\))/0 \&\& $1/
@@ -251,17 +252,17 @@ both sides have the same proof
 	common/auth.c
 	s/side == AUTH_WORKER \? worker : reducer/side == AUTH_WORKER ? worker : worker/
 evidence is not compared
-	server/jobs/registry.c
+	server/jobs/registry_admit.c
 	s/same_run \? rs_evidence_check\([^)]*\)/same_run ? 0/
 a reducer comes back over a path that loses large messages
-	server/jobs/registry.c
+	server/jobs/registry_admit.c
 	s/return h->rejoin && \(h->features/return 0 && (h->features/
 a stopped rank counts as lost
 	server/core/lane.c
 	s/if \(!s->direct \|\| /if (1 || /
 a machine that is gone counts as stopped
 	server/core/lane.c
-	s/now_ms - s->last_ack_ms > opt->detect_ms \|\| //
+	s/now_ms - s->last_ack_ms > opt->detect_ms \|\|\s+//
 a worker without a secret is admitted
 	server/join/handshake.c
 	s/if \(!p->secret\)/if (!p->secret || !hello->has_nonce)/
@@ -273,18 +274,66 @@ stable operations of the last generation count
 	s/x->start = x->stable = /x->start = /
 a frame that is partly sent is dropped to reconfigure
 	agent/worker/core/exchange_rejoin.c
-	s/if \(!x->saved\)/if (1)/
+	s/if \(!x->saved \|\| x->links\[i\]\.state != LINK_ENDING\)/if (1)/
 connections are kept by a rank that leaves
 	agent/worker/core/exchange_end.c
 	s/ && !x->leaving;/;/
+frames of the last generation are taken for HELLO
+	server/join/handshake.c
+	s/h->again && !h->claim && f->type != FRAME_HELLO/0/
+the rest of HELLO is lost with the session
+	server/core/session_rest.c
+	s/hello \? FRAME_HEADER \+ s->pos : s->raw_have/s->raw_have/
+a wider window leaves slots as they were
+	server/core/lane.c
+	s/\treturn stripe_widen\([^;]*;/\treturn RS_OK;/
+a wider window ignores server.memory
+	server/jobs/registry_window.c
+	s/if \(\*ret_bound <= room\)/if (1)/
+memory of a wider window is not counted
+	server/jobs/registry_window.c
+	s/r->memory \+= bound - j->bound;//
+partial averages are sent without a scale
+	agent/worker/core/encoded.c
+	s/op->of\.up = RS_WIRE_FP16;/;/
+partial averages are refused
+	server/core/contribution.c
+	s/!rs_wire_fits_up\(o->up/!rs_wire_fits(o->up/
+a block of fp16 overflows
+	common/kernels/encode.h
+	s/\? exponent - 14/? exponent - 16/
+a scale of 8 bits is rounded down
+	common/kernels/encode.h
+	s/ \+ 0xffff\) & 0xffff0000/) & 0xffff0000/
+the second code of a byte is lost
+	common/kernels/encode.h
+	s/ \| codes\[2 \* i \+ 1\] << 4\)/)/
+codes of 4 bits have no sign
+	common/kernels/encode.h
+	s/\(\(pair >> 4\) \^ 8\) - 8/pair >> 4/
+encoded chunks end within blocks
+	proto/operation.c
+	s/ & ~\(uint32_t\)\(RS_WIRE_BLOCK - 1\)//
+room for decoded chunks is ignored
+	proto/operation.c
+	s/\(n < most \? n : most\)/n/
 LIST
 }
 
-cp -r Makefile common config proto server agent bench tests deploy "$copy" || exit 1
 build() { make -C "$copy" -j2 CFLAGS='-O1 -g' BUILD=out out/default/tests/sim/test_sim >"$copy/log" 2>&1; }
 # 100 seeds a second, on a busy machine; a run that takes longer does not end
 simulate() { timeout $((60 + seeds / 100)) "$copy/out/default/tests/sim/test_sim" --seeds "$seeds" >"$copy/log" 2>&1; }
 
+if [ "$seeds" = 0 ]; then
+	bad=0
+	while read -r name && read -r file && read -r change; do
+		perl -0pe "$change" "$file" | cmp -s - "$file" || continue
+		echo "mutations: $name: the text that it changes is not in $file"
+		bad=1
+	done < <(mutations)
+	exit $bad
+fi
+cp -r Makefile common config proto server agent bench tests deploy "$copy" || exit 1
 if ! { build && simulate; }; then
 	tail -5 "$copy/log"
 	echo "mutations: the simulator does not pass as it is"
