@@ -124,7 +124,10 @@ static int server_path(char *buf, size_t size, struct rs_err *e)
 	if (n < 0)
 		return rs_fail_sys(e, RS_EIO, errno, "cannot find this program's own path");
 	self[n] = 0;
-	int len = snprintf(buf, size, "%s/reduction-server", dirname(self));
+	const char *folder = dirname(self);
+	int len = snprintf(buf, size, "%s/reduction-server", folder);
+	if (access(buf, X_OK)) /* this program is not installed */
+		len = snprintf(buf, size, "%s/../bin/reduction-server", folder);
 	if (len < 0 || (size_t)len >= size)
 		return rs_fail(e, RS_EIO, "the path of this program is too long");
 	if (access(buf, X_OK))

@@ -109,6 +109,17 @@ bench-wire-train: $(wire_codec) ## small trainings with each encoding, 30 minute
 	$(PYTHON) bench/wire/train.py --build $(B) $(ARGS)
 .PHONY: bench-wire bench-wire-train
 
+# bench/reconfigure: the next generation on connections that stay; for developers, not
+# installed
+bench_reconfigure := $(B)/bench/reduction-bench-reconfigure
+$(bench_reconfigure): $(B)/bench/reconfigure/reconfigure.o $(filter-out %/reduction_bench.o,$(bench_obj)) $(libcommon) \
+                      $(B)/lib/libreduction.so
+	$(LINK) -o $@ $(filter %.o %.a,$^) -L$(B)/lib -lreduction -Wl$(COMMA)-rpath$(COMMA)'$$ORIGIN/../lib' -pthread -lm
+all: $(bench_reconfigure)
+bench-reconfigure: $(bin) $(bench_reconfigure) ## 64 ranks go on in the next generation, beside close and open, 1 minute; ARGS=--help
+	$(bench_reconfigure) $(ARGS)
+.PHONY: bench-reconfigure
+
 # bench/sites: outer steps between sites; the example that it runs is installed
 bench-sites: $(bin) $(delay_line) ## outer steps between four sites of shaped links beside DDP, needs root and torch 2; ARGS=--help
 	$(PYTHON) bench/sites/bench.py --build $(B) --plots $(BUILD)/bench $(ARGS)

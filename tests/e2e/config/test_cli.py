@@ -53,7 +53,7 @@ class Cli(unittest.TestCase):
 
     def test_help_and_version_of_benchmarks(self):
         programs = ["reduction-load", "reduction-bench-kernels", "reduction-bench-scrape", "tcp-loop", "delay-line"]
-        programs += ["gloo-ring"]
+        programs += ["gloo-ring", "reduction-bench-reconfigure"]
         programs += [f"mpi-allreduce-{mpi}" for mpi in ("openmpi", "mpich")]
         found = [p for name in programs if (p := harness.BUILD / "bench" / name).exists()]
         self.assertGreaterEqual(len(found), 2 if harness.SAN else 4)  # those that are always built
