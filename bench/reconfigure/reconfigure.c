@@ -277,6 +277,7 @@ static int bench_measure(struct bench *b, struct rs_err *e)
 {
 	int rc = RS_OK;
 
+	setenv("REDUCTION_LOG", "error", 0); /* of ranks: a line for each communicator would be too many */
 	while (b->world < b->o.ranks && !rc)
 		rc = bench_add(b, e);
 	for (unsigned i = 0; i <= b->rounds && !rc; i++)
@@ -360,7 +361,6 @@ int main(int argc, char **argv)
 		fputs(usage, stderr);
 		return 2;
 	}
-	setenv("REDUCTION_LOG", "error", 0);
 	sigaction(SIGINT, &act, NULL);
 	sigaction(SIGTERM, &act, NULL);
 	rc = bench_alloc(&b) ? bench_local_start(&b.local, &b.o, &err) : rs_oom(&err, 0, "the times");
