@@ -33,7 +33,8 @@ void exchange_begin(struct exchange *x, uint64_t now_ms)
 	memset(x->floor, 0, sizeof x->floor);
 	memset(&x->found, 0, sizeof x->found);
 	x->found_new = false;
-	x->told_ms = x->warn_ms = x->warned_seq = 0;
+	x->told_ms = 0;
+	late_begin(&x->late);
 	lead_init(x);
 }
 

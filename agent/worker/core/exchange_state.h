@@ -6,6 +6,7 @@
 
 #include "agent/worker/core/exchange.h"
 #include "agent/worker/core/feedback.h"
+#include "agent/worker/core/late.h"
 #include "agent/worker/core/retain.h"
 #include "proto/control.h"
 #include "proto/trace.h"
@@ -114,8 +115,7 @@ struct exchange {
 	struct control_nonfinite found; /* NaN and infinity in this rank's contributions so far; see nonfinite.c */
 	bool found_new;                 /* reducers do not know all of it */
 	uint64_t told_ms;               /* when they were last told; 0: never */
-	uint64_t warn_ms;               /* do not warn of a late operation before this time */
-	uint64_t warned_seq;            /* nor of operations below this seq */
+	struct late_watch late;
 	struct exchange_trace trace;
 	bool ping_on_done; /* some link has to send PING when an operation is done */
 };

@@ -12,12 +12,11 @@
 enum {
 	LINK_RETRY_MIN_MS = 50,
 	LINK_RETRY_MAX_MS = 1000,
-	LINK_DETECT_MIN_MS = 400,  /* a shorter detection time of a peer would make heartbeats a load */
-	LINK_LATE_MS = 2500,       /* how long a LATE stays current; reducers repeat it once a second */
-	LINK_LATE_WARN_MS = 10000, /* warn of an operation that is late by this time, at most once in it */
-	LINK_ABSENT_MS = 5000,     /* then a job starts without an unreachable reducer, which may join later */
-	LINK_REST_MS = 200,        /* all reducers lose a rank at about the same time; see view_drop_links() */
-	LINK_FLUSH_MS = 1000,      /* for sending the last frames and for the peer's close */
+	LINK_DETECT_MIN_MS = 400, /* a shorter detection time of a peer would make heartbeats a load */
+	LINK_LATE_MS = 2500,      /* how long a LATE stays current; reducers repeat it once a second */
+	LINK_ABSENT_MS = 5000,    /* then a job starts without an unreachable reducer, which may join later */
+	LINK_REST_MS = 200,       /* all reducers lose a rank at about the same time; see view_drop_links() */
+	LINK_FLUSH_MS = 1000,     /* for sending the last frames and for the peer's close */
 	/* Bytes: VIEW, SETTLE, PING, NONFINITE and ABORT fit, then HELLO and ABORT of the
 	 * next generation. */
 	LINK_CONTROL_OUT = 4352,

@@ -194,10 +194,8 @@ static void link_on_late(struct link *l, uint64_t now_ms)
 		return;
 	}
 	l->late_at_ms = now_ms;
-	if (!x->opt.late || l->late.waited_ms < LINK_LATE_WARN_MS || now_ms < x->warn_ms || l->late.seq < x->warned_seq)
+	if (!x->opt.late || !late_warns(&x->late, l->late.seq, l->late.waited_ms, now_ms))
 		return;
-	x->warn_ms = now_ms + LINK_LATE_WARN_MS;
-	x->warned_seq = l->late.seq + 1;
 	late_text(x, l, now_ms, sentence, sizeof sentence);
 	x->opt.late(x->opt.user, sentence);
 }

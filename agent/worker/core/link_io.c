@@ -330,8 +330,11 @@ static void link_end_result(struct link *l, uint64_t now_ms)
 		return;
 	link_take_result(l, f, len);
 	rs_assert(op->chunks_left > 0 && op->chunks_left <= op->chunks);
-	if (--op->chunks_left == 0)
-		exchange_op_done(l->x, op);
+	if (--op->chunks_left > 0)
+		return;
+	exchange_op_done(l->x, op);
+	if (!l->x->first)
+		late_idle(&l->x->late, now_ms);
 }
 
 /* FETCH: another rank lacks a result that this rank said it has. Queues it as KEPT. */

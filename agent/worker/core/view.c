@@ -204,6 +204,8 @@ static void view_check_running(struct exchange *x, uint64_t now_ms)
 	x->next_ms = now_ms;
 	for (struct exchange_op *op = x->first; op; op = op->next)
 		op->started_ms = now_ms;
+	if (!x->first)
+		late_idle(&x->late, now_ms);
 }
 
 /* The view has changed: all links start again from the positions that all ranks have. */
