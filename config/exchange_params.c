@@ -36,6 +36,32 @@ struct exchange_params rs_config_exchange(const struct rs_config *cfg)
 	};
 }
 
+/* Returns the window for so many bytes in flight on all connections. */
+static uint32_t exchange_params_window_of(const struct exchange_params *p, uint64_t bytes, unsigned links)
+{
+	uint64_t chunks = bytes / p->chunk_bytes / links + 1;
+
+	chunks = chunks > RS_WINDOW_MAX ? RS_WINDOW_MAX : chunks;
+	return chunks > p->window ? (uint32_t)chunks : p->window;
+}
+
+uint32_t exchange_params_window(const struct exchange_params *p, uint64_t rtt_us, unsigned links)
+{
+	uint64_t bytes =
+	    LONG_ROUND_TRIPS * rtt_us * ((p->bandwidth ? p->bandwidth / 8 : LONG_BYTES_PER_S) / 1000) / 1000;
+
+	if (rtt_us < RS_LONG_US)
+		return p->window;
+	if (!p->bandwidth && bytes > LONG_BYTES)
+		bytes = LONG_BYTES;
+	return exchange_params_window_of(p, bytes, links);
+}
+
+uint32_t exchange_params_others_window(const struct exchange_params *p, unsigned links)
+{
+	return exchange_params_window_of(p, LONG_BYTES, links);
+}
+
 /* Returns the living reducer whose load grows least with one more shard of a dead
  * reducer. */
 static unsigned exchange_params_heir(const struct exchange_params *p, const uint32_t *lives, const unsigned *share,

@@ -63,4 +63,17 @@ static inline const char *exchange_params_address(const struct exchange_params *
  * entries. */
 void exchange_params_place(const struct exchange_params *p, const uint32_t *lives, uint16_t *owner, uint16_t *lane);
 
+enum {
+	LONG_ROUND_TRIPS = 4,         /* bandwidth x round trip in flight at most: some for the repair of losses */
+	LONG_BYTES = 32 << 20,        /* in flight at most if the bandwidth is not configured */
+	LONG_BYTES_PER_S = 1250000000 /* bandwidth that is assumed then: the limit above ends it */
+};
+
+/* Returns the window that a worker with so many connections to reducers would use on one
+ * with this round trip, at least the configured one. */
+uint32_t exchange_params_window(const struct exchange_params *p, uint64_t rtt_us, unsigned links);
+/* Returns the largest window that a worker has memory for because a link of another rank
+ * is long: LONG_BYTES in flight on all its connections. */
+uint32_t exchange_params_others_window(const struct exchange_params *p, unsigned links);
+
 #endif

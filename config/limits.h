@@ -20,6 +20,7 @@ enum {
 	RS_PRIORITIES_MAX = 4, /* priorities of operations */
 	RS_ACCESS_MAX = 1024,  /* access rules */
 	RS_GLOB_MAX = 256,     /* bytes of a pattern of names, terminator included */
+	RS_LONG_US = 10000,    /* round trip from which a link is long, in microseconds */
 	RS_CHUNK_MIN = 1024,
 	RS_CHUNK_MAX = 4 << 20, /* limits of the bytes of a chunk in the dtype of the operation; a multiple of 64 */
 };

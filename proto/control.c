@@ -24,6 +24,7 @@ uint32_t control_pack_hello(uint8_t *out, const struct control_hello *h)
 	m.decoded_bytes = h->decoded_bytes;
 	m.window = h->window;
 	m.most_window = h->most_window;
+	m.wanted_window = h->wanted_window;
 	m.priorities = h->priorities;
 	m.deterministic = h->deterministic;
 	m.checksum = h->checksum;
@@ -270,6 +271,7 @@ int control_unpack_hello(const uint8_t *in, uint32_t len, struct control_hello *
 	h.decoded_bytes = m->decoded_bytes;
 	h.window = m->window;
 	h.most_window = m->most_window;
+	h.wanted_window = m->wanted_window;
 	h.priorities = m->priorities;
 	h.deterministic = m->deterministic;
 	h.checksum = m->checksum;

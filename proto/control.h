@@ -41,7 +41,7 @@ struct control_hello {
 	uint32_t generation;
 	uint32_t rank, world_size;
 	uint32_t lane, lanes;
-	uint32_t chunk_bytes, decoded_bytes, window, most_window, priorities;
+	uint32_t chunk_bytes, decoded_bytes, window, most_window, wanted_window, priorities;
 	bool deterministic, checksum, retain, rejoin;
 	uint64_t config_digest;
 	uint32_t processes;

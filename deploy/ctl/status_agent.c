@@ -158,6 +158,18 @@ static void print_local_ranks(const agent_job *job, int64_t now_ms)
 	free(rows);
 }
 
+/* On long links results are retained in more memory. */
+static void print_retained(const agent_job *job)
+{
+	char bytes[CELL];
+
+	for (size_t i = 0; i < job->n_reducers; i++)
+		if (job->reducers[i]->rtt_us >= RS_LONG_US) {
+			printf("  long links: retained results have %s\n", show_memory(job->retained_bytes, bytes));
+			return;
+		}
+}
+
 static void print_line(const char *before, char *text)
 {
 	if (!text[0])
@@ -186,6 +198,7 @@ static void print_agent_job(const agent_job *job, int64_t now_ms)
 	if (job->summed_by_node)
 		puts("  summed by this node: the reducers are connected but sum nothing");
 	print_degraded(job, now_ms);
+	print_retained(job);
 	if (job->n_reducers)
 		print_reducers(job, now_ms);
 	if (job->n_ranks)

@@ -15,6 +15,27 @@
 
 _Static_assert((int)FRAME_PRIORITIES == (int)RS_PRIORITIES_MAX, "a configuration can have what a frame can say");
 
+/* Returns the largest window that the connection of a HELLO takes. */
+static uint32_t hello_most_window(const struct control_hello *h)
+{
+	return h->most_window ? h->most_window : h->window;
+}
+
+static int check_window(const struct control_hello *h, struct control_refused *no)
+{
+	if (h->window < 1 || h->window > RS_WINDOW_MAX)
+		return registry_refuse(no, RS_EINVAL, false, "a window of %u chunks is out of range 1 to %u", h->window,
+				       RS_WINDOW_MAX);
+	if (h->most_window && (h->most_window < h->window || h->most_window > RS_WINDOW_MAX))
+		return registry_refuse(no, RS_EINVAL, false, "a largest window of %u chunks is out of range %u to %u",
+				       h->most_window, h->window, RS_WINDOW_MAX);
+	if (h->wanted_window && (h->wanted_window < h->window || h->wanted_window > hello_most_window(h)))
+		return registry_refuse(no, RS_EINVAL, false,
+				       "a window of %u chunks that would be used is out of range %u to %u",
+				       h->wanted_window, h->window, hello_most_window(h));
+	return RS_OK;
+}
+
 /* Checks the values of a HELLO against the limits. */
 static int check_hello(const struct registry *r, const struct control_hello *h, struct control_refused *no)
 {
@@ -44,13 +65,8 @@ static int check_hello(const struct registry *r, const struct control_hello *h, 
 		return registry_refuse(no, RS_EINVAL, false,
 				       "decoded chunks of %u bytes are not a multiple of 64 up to %u, eight chunks",
 				       h->decoded_bytes, 8 * h->chunk_bytes);
-	if (h->window < 1 || h->window > RS_WINDOW_MAX)
-		return registry_refuse(no, RS_EINVAL, false, "a window of %u chunks is out of range 1 to %u", h->window,
-				       RS_WINDOW_MAX);
-	if (h->most_window && (h->most_window < h->window || h->most_window > RS_WINDOW_MAX))
-		return registry_refuse(no, RS_EINVAL, false,
-				       "a window of %u chunks that would be used is out of range %u to %u",
-				       h->most_window, h->window, RS_WINDOW_MAX);
+	if (check_window(h, no))
+		return no->code;
 	if (h->priorities < 1 || h->priorities > FRAME_PRIORITIES)
 		return registry_refuse(no, RS_EINVAL, false, "%u priorities are out of range 1 to %u", h->priorities,
 				       FRAME_PRIORITIES);
@@ -253,8 +269,9 @@ static void join(struct job *j, const struct control_hello *h, bool probes)
 	j->probing += probes;
 	m->incarnation = h->incarnation;
 	m->features = m->lanes ? m->features & h->features : h->features;
+	m->window = m->lanes && m->window > h->wanted_window ? m->window : h->wanted_window;
+	m->most = m->lanes && m->most < hello_most_window(h) ? m->most : hello_most_window(h);
 	m->lanes |= UINT64_C(1) << h->lane;
-	m->window = h->most_window > m->window ? h->most_window : m->window;
 	m->processes = h->processes;
 	memcpy(m->label, h->label, sizeof m->label);
 	memcpy(m->evidence, h->evidence, sizeof m->evidence);

@@ -19,6 +19,7 @@ struct member {
 	uint64_t probing;  /* those of them through which no large message has passed yet */
 	uint64_t features; /* that each of its connections has announced */
 	uint32_t window;   /* the largest that they would use */
+	uint32_t most;     /* the largest that all of them take */
 	uint32_t processes;
 	char label[CONTROL_LABEL];
 	char evidence[CONTROL_EVIDENCE];

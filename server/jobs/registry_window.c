@@ -1,9 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Larger windows for long links. HELLO says which window the connection's round trip
- * would use. When all ranks are there, the job gets the largest of these that
- * server.memory has room for, and other memory for its slots; START says so. The memory
- * for the window of HELLO was allocated with the job, so without room it starts, too. */
+ * would use, and the largest one that the worker has memory for. When all ranks are
+ * there, the job gets the largest one that a rank would use, or less if a worker or
+ * server.memory has no room for it, and other memory for its slots; START says so. The
+ * memory for the window of HELLO was allocated with the job, so without room it starts,
+ * too. */
 #include "server/jobs/registry_priv.h"
+
+#include "config/limits.h"
 
 enum { JOB_SLACK = 64 << 10 }; /* bytes in pages that allocations of the job share with others */
 
@@ -42,18 +46,22 @@ uint64_t registry_bound(const struct registry *r, const struct job *j, uint64_t 
 	return __builtin_add_overflow(bytes, *ret_slots, &bytes) ? UINT64_MAX : bytes;
 }
 
-/* Returns the largest window of the ranks; that of HELLO if one of them cannot read
- * another one in START. */
+/* Returns the largest window that a rank would use, or less if a rank takes no such one;
+ * that of HELLO if a rank cannot read another one in START. */
 static uint32_t wanted_window(const struct registry *r, const struct job *j)
 {
 	uint64_t features = r->opt.features & FEATURE_START ? r->opt.features : 0;
-	uint32_t most = j->first.window;
+	uint32_t wanted = j->first.window, most = RS_WINDOW_MAX;
 
 	for (unsigned i = 0; i < j->first.world_size; i++) {
-		features &= j->members[i].features;
-		most = j->members[i].window > most ? j->members[i].window : most;
+		const struct member *m = &j->members[i];
+
+		features &= m->features;
+		wanted = m->window > wanted ? m->window : wanted;
+		most = m->most < most ? m->most : most;
 	}
-	return features & FEATURE_START && features & FEATURE_WINDOWS ? most : j->first.window;
+	wanted = wanted < most ? wanted : most;
+	return features & FEATURE_START && features & FEATURE_WINDOWS ? wanted : j->first.window;
 }
 
 /* Returns the largest window up to `most`, in halves, whose memory is free; *ret_bound

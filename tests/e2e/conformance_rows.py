@@ -122,6 +122,9 @@ HELLO = [
     ({"window": 1025}, INVALID),
     ({"most_window": 15}, INVALID),  # window is 16
     ({"most_window": 1025}, INVALID),
+    ({"wanted_window": 17}, INVALID),  # most_window is not set
+    ({"most_window": 20, "wanted_window": 21}, INVALID),
+    ({"most_window": 20, "wanted_window": 15}, INVALID),
     ({"window": 0xFFFFFFFF}, INVALID),
     ({"priorities": 0}, INVALID),
     ({"priorities": 5}, INVALID),

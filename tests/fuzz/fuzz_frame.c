@@ -101,6 +101,7 @@ static void try_hello(const uint8_t *data, uint32_t len)
 	must(strcmp(h.job, again.job) == 0 && strcmp(h.run, again.run) == 0 && h.rank == again.rank &&
 	     h.incarnation == again.incarnation);
 	must(h.decoded_bytes == again.decoded_bytes && h.features == again.features);
+	must(h.most_window == again.most_window && h.wanted_window == again.wanted_window);
 	must(h.has_nonce == again.has_nonce && memcmp(h.nonce, again.nonce, sizeof h.nonce) == 0);
 }
 

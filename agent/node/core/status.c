@@ -167,6 +167,7 @@ static void add_report(struct status_reply *to, struct exchange_report *r, agent
 	m->running_ms = r->running_ms;
 	m->operations = r->operations;
 	m->pending = r->pending;
+	m->retained_bytes = r->retained_bytes;
 	m->transport = r->transport;
 	m->reducers_alive = r->alive;
 	m->degraded_ms = r->degraded_ms;

@@ -244,7 +244,7 @@ void exchange_connected(struct exchange *x, unsigned link, uint64_t now_ms)
 		return; /* the exchange wants it closed by now */
 	link_reset(l);
 	window_init(&l->window, x->params->chunk_bytes, x->params->window, x->opt.adaptive,
-		    l->paced && l->rtt_us >= WINDOW_FAR_US);
+		    l->paced && l->rtt_us >= RS_LONG_US);
 	l->state = LINK_HANDSHAKE;
 	l->since_ms = l->last_rx_ms = l->last_tx_ms = now_ms;
 	if (link_queue_hello(l, &e))

@@ -258,6 +258,11 @@ void exchange_reconfigure(struct exchange *x, const struct exchange_place *to, u
  * that are still possible. */
 uint64_t exchange_features(const struct exchange *x);
 
+/* Returns whether links have larger windows than configured, because they are long. Sets
+ * the most chunks that they can have in flight together, and the bytes of retained
+ * results. In EXCHANGE_RUNNING. */
+bool exchange_is_long(const struct exchange *x, uint64_t *ret_chunks, uint64_t *ret_bytes);
+
 /* Returns the number of operations that were completed without an error. Any thread. */
 uint64_t exchange_ops_done(const struct exchange *x);
 

@@ -34,17 +34,19 @@ void lead_init(struct exchange *x)
 uint32_t lead_window(const struct link *l)
 {
 	const struct exchange *x = l->x;
-	const struct exchange_params *p = x->params;
-	uint64_t rtt_us = (uint64_t)link_reducer(l)->rtt_ms * 1000, bytes, chunks;
+	uint64_t rtt_us = (uint64_t)link_reducer(l)->rtt_ms * 1000;
 
-	rtt_us = rtt_us > l->rtt_us ? rtt_us : l->rtt_us;
-	if (rtt_us < WINDOW_FAR_US || !(x->features & FEATURE_WINDOWS))
-		return p->window;
-	bytes = LEAD_ROUND_TRIPS * rtt_us * ((p->bandwidth ? p->bandwidth / 8 : LEAD_BYTES_PER_S) / 1000) / 1000;
-	if (!p->bandwidth)
-		bytes = min64(bytes, LEAD_BYTES);
-	chunks = min64(bytes / p->chunk_bytes / x->links_n + 1, RS_WINDOW_MAX);
-	return chunks > p->window ? (uint32_t)chunks : p->window;
+	if (!(x->features & FEATURE_WINDOWS))
+		return x->params->window;
+	return exchange_params_window(x->params, rtt_us > l->rtt_us ? rtt_us : l->rtt_us, x->links_n);
+}
+
+uint32_t lead_most_window(const struct link *l)
+{
+	const struct exchange *x = l->x;
+	uint32_t wanted = lead_window(l), others = exchange_params_others_window(x->params, x->links_n);
+
+	return (x->features & FEATURE_WINDOWS) && others > wanted ? others : wanted;
 }
 
 /* Gives a link, which has nothing in flight, room for more chunks. */
@@ -86,9 +88,10 @@ int lead_take_window(struct link *l, uint32_t window, struct rs_err *e)
 
 	if (!window)
 		return RS_OK;
-	if (!(l->features & FEATURE_WINDOWS) || window < p->window || window > RS_WINDOW_MAX)
-		return rs_fail(e, RS_EPROTO, "its START has a window of %u chunks, expected %u to %u", window,
-			       p->window, RS_WINDOW_MAX);
+	if (!(l->features & FEATURE_WINDOWS) || window < p->window || window > l->most_window)
+		return rs_fail(e, RS_EPROTO,
+			       "its START has a window of %u chunks, and this rank's HELLO allows %u to %u", window,
+			       p->window, l->most_window);
 	if (!lead_allocate(l, window))
 		return rs_oom(e, 0, "a window of %u chunks", window);
 	window_widen(&l->window, window);
@@ -118,6 +121,13 @@ int lead_fix(struct exchange *x, struct rs_err *e)
 	}
 	x->max_lead = x->own_lead = lead;
 	return RS_OK;
+}
+
+bool exchange_is_long(const struct exchange *x, uint64_t *ret_chunks, uint64_t *ret_bytes)
+{
+	*ret_chunks = x->own_lead;
+	*ret_bytes = retain_bytes(&x->retain, x->params->priorities);
+	return x->own_lead > lead_base(x);
 }
 
 uint32_t lead_to_tell(const struct exchange *x)

@@ -6,23 +6,17 @@
  * which bounds the retained results of all ranks (retain.h). The configuration gives both
  * for a network within one building. On longer links both follow bandwidth x round trip:
  *
- * HELLO says which window the round trip of this connection would use. START gives all
- * ranks the same window: the largest that a rank asked for, or less if the reducer lacks
- * memory. The lead is the largest window for each link. A rank fixes its memory for
- * retained results once, before any result can come: when all links have received START,
- * or before its first VIEW. If all links have started, all ranks know the same windows.
- * Otherwise a reducer was lost, and the ranks may know different ones: so VIEW says how
- * large this rank's lead is, and RESUME gives all the smallest one. */
+ * HELLO says which window the round trip of this connection would use, and the largest
+ * one that this rank has memory for. START gives all ranks the same window: the largest
+ * that a rank asked for, or less if a rank or the reducer lacks memory. The lead is the largest window for each link. A
+ * rank fixes its memory for retained results once, before any result can come: when all links have received START, or
+ * before its first VIEW. If all links have started, all ranks know the same windows. Otherwise a reducer was lost, and
+ * the ranks may know different ones: so VIEW says how large this rank's lead is, and RESUME gives all the smallest one.
+ */
 #ifndef RS_AGENT_WORKER_CORE_LEAD_H
 #define RS_AGENT_WORKER_CORE_LEAD_H
 
 #include "agent/worker/core/link.h"
-
-enum {
-	LEAD_ROUND_TRIPS = 4,         /* in flight at most: some for the repair of losses */
-	LEAD_BYTES = 32 << 20,        /* the same if the bandwidth is not configured */
-	LEAD_BYTES_PER_S = 1250000000 /* bandwidth that is assumed then: the limit above ends it */
-};
 
 /* Returns the size of the ring of LINK_RETAINED: its entries belong to chunks in the
  * rings of the priorities. */
@@ -34,8 +28,11 @@ void lead_init(struct exchange *x);
 /* Returns the window that the link's round trip would use, at least the configured
  * one. */
 uint32_t lead_window(const struct link *l);
-/* START has given the link a window; 0: the configured one. Errors: RS_EPROTO,
- * RS_ENOMEM. */
+/* Returns the largest window that the link takes in START: that of its round trip, or
+ * what the link of another rank may need. */
+uint32_t lead_most_window(const struct link *l);
+/* START has given the link a window; 0: the configured one. Errors: RS_EPROTO (it is
+ * larger than HELLO allows), RS_ENOMEM. */
 int lead_take_window(struct link *l, uint32_t window, struct rs_err *e);
 /* Fixes the lead and allocates the retained results, unless it is done. Errors:
  * RS_ENOMEM. */

@@ -106,6 +106,7 @@ struct link {
 	uint64_t late_at_ms;            /* when it arrived; 0: never */
 
 	struct outgoing *outgoing; /* memory of the rings if they are larger than configured; else NULL */
+	uint32_t most_window;      /* the largest window that START may give: what HELLO has said */
 	uint32_t rtt_us;           /* of the connection when it was made; 0: not known */
 	bool paced;                /* as in struct window_signal */
 

@@ -92,6 +92,7 @@ int link_queue_hello(struct link *l, struct rs_err *e)
 {
 	const struct exchange *x = l->x;
 	const struct rs_reducer *r = link_reducer(l);
+	uint32_t wanted = lead_window(l), most = lead_most_window(l);
 	struct control_hello h = {
 	    .generation = x->opt.generation,
 	    .rank = x->opt.rank,
@@ -101,7 +102,8 @@ int link_queue_hello(struct link *l, struct rs_err *e)
 	    .chunk_bytes = x->params->chunk_bytes,
 	    .decoded_bytes = x->params->decoded_bytes > 2 * x->params->chunk_bytes ? x->params->decoded_bytes : 0,
 	    .window = x->params->window,
-	    .most_window = lead_window(l) > x->params->window ? lead_window(l) : 0,
+	    .most_window = most > x->params->window ? most : 0,
+	    .wanted_window = wanted > x->params->window ? wanted : 0,
 	    .priorities = x->params->priorities,
 	    .deterministic = x->params->deterministic,
 	    .checksum = x->params->checksum,
@@ -126,6 +128,7 @@ int link_queue_hello(struct link *l, struct rs_err *e)
 	if (h.rejoin && (h.features & FEATURE_PROBE))
 		l->probe = LINK_PROBE_DUE;
 	l->announced = h.features;
+	l->most_window = most;
 	l->hello_len = control_pack_hello(l->hello, &h);
 	link_queue_frame(l, FRAME_HELLO, l->hello, l->hello_len);
 	return RS_OK;

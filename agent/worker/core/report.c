@@ -85,6 +85,7 @@ void exchange_report(const struct exchange *x, uint64_t now_ms, struct exchange_
 	ret->pending = 0;
 	for (const struct exchange_op *op = x->first; op; op = op->next)
 		ret->pending++;
+	ret->retained_bytes = retain_bytes(&x->retain, x->params->priorities);
 	ret->waiting[0] = '\0';
 	if (x->state == EXCHANGE_JOINING)
 		waiting_text(x, now_ms, ret->waiting, sizeof ret->waiting);

@@ -43,6 +43,7 @@ struct exchange_report {
 	uint64_t running_ms;       /* since all ranks had joined; 0: not yet */
 	uint64_t operations;       /* that were completed without an error */
 	uint64_t pending;          /* that were started and are not complete */
+	uint64_t retained_bytes;   /* that retained results can take */
 	char waiting[REPORT_TEXT]; /* who is missing; "": nobody, or not known yet */
 	uint64_t degraded_ms;      /* since the first of the reducers that are lost now was lost */
 	unsigned reducers_n, alive, shards_n;

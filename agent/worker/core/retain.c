@@ -37,6 +37,11 @@ void retain_close(struct retain *r)
 	*r = (struct retain){0};
 }
 
+uint64_t retain_bytes(const struct retain *r, unsigned priorities)
+{
+	return priorities * r->size * r->stride;
+}
+
 void retain_clear(struct retain *r, unsigned priorities)
 {
 	memset(r->seen, 0, sizeof r->seen);

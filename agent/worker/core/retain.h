@@ -51,6 +51,8 @@ struct retain {
  * call does. Errors: RS_ENOMEM; *r is then empty. */
 int retain_init(struct retain *r, unsigned priorities, uint64_t max_lead, size_t bytes, struct rs_err *e);
 void retain_close(struct retain *r);
+/* Returns the bytes that the results of these priorities can take. */
+uint64_t retain_bytes(const struct retain *r, unsigned priorities);
 /* Forgets all results: positions begin at 0 again. */
 void retain_clear(struct retain *r, unsigned priorities);
 

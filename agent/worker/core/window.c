@@ -133,7 +133,7 @@ void window_signal(struct window *w, const struct window_signal *s, uint64_t now
 		w->limit = w->limit < 1 ? 1 : w->limit > w->most ? w->most : w->limit;
 		return;
 	}
-	w->far = s->paced && s->min_rtt_us >= WINDOW_FAR_US;
+	w->far = s->paced && s->min_rtt_us >= RS_LONG_US;
 	if (w->far) {
 		w->limit = w->most;
 		return;

@@ -33,12 +33,13 @@
 #ifndef RS_AGENT_WORKER_CORE_WINDOW_H
 #define RS_AGENT_WORKER_CORE_WINDOW_H
 
+#include "config/limits.h"
+
 #include <stdbool.h>
 #include <stdint.h>
 
 enum {
-	WINDOW_FAR_US = 10000, /* round trip from which a link is long */
-	WINDOW_ROOM_US = 250,  /* queueing delay below which the window grows */
+	WINDOW_ROOM_US = 250, /* queueing delay below which the window grows */
 	WINDOW_FULL_US =
 	    1000, /* queueing delay above which it shrinks, or half the smallest round trip if that is longer */
 	WINDOW_PAIR_US = 1500,     /* queueing delay up to which two chunks are in flight, except .. */

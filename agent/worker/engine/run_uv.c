@@ -135,6 +135,17 @@ static void engine_arm(struct engine *en)
 		wakeup_send(&en->wake);
 }
 
+/* All ranks have joined. One rank is enough for the log: all have the same windows. */
+static void engine_on_running(struct engine *en)
+{
+	uint64_t chunks, bytes;
+
+	if (en->opt.rank == 0 && exchange_is_long(en->x, &chunks, &bytes))
+		rs_log(en->opt.log, RS_LOG_INFO, "long-links", rs_kv_s("job", en->opt.job), rs_kv_u("rank", 0),
+		       rs_kv_u("chunks_in_flight", chunks), rs_kv_u("retained_bytes", bytes));
+	en->opt.on_ready(en->opt.user);
+}
+
 void engine_process(struct engine *en)
 {
 	/* each rank starts with another reducer, so that an operation's first chunks do
@@ -147,7 +158,7 @@ void engine_process(struct engine *en)
 		engine_serve(en->conns, en->conns_n, first);
 	if (!en->ready && exchange_state(en->x) == EXCHANGE_RUNNING) {
 		en->ready = true;
-		en->opt.on_ready(en->opt.user);
+		engine_on_running(en);
 	}
 	if (en->trace.to)
 		engine_trace_check(en);

@@ -26,7 +26,7 @@ bool tcp_signal(int fd, struct window_signal *ret)
 	ret->rtt_us = info.tcpi_rtt;
 	ret->min_rtt_us = info.tcpi_min_rtt;
 	ret->lost = info.tcpi_total_retrans;
-	ret->paced = info.tcpi_min_rtt >= WINDOW_FAR_US && tcp_is_paced(fd);
+	ret->paced = info.tcpi_min_rtt >= RS_LONG_US && tcp_is_paced(fd);
 	return true;
 }
 

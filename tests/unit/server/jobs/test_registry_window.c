@@ -8,22 +8,25 @@
 
 enum { ALL = 1 << 24, BOTH = FEATURE_START | FEATURE_WINDOWS };
 
-/* What both ranks would use, what they announce, the memory; the window in START. */
+/* What both ranks would use and take, what they announce, the memory; the window in
+ * START. */
 static const struct {
 	const char *what;
-	uint32_t most[2];
+	uint32_t wanted[2], most[2];
 	uint64_t features[2];
 	uint64_t memory;
 	uint32_t window;
 } rows[] = {
-    {"no rank wants more", {0, 0}, {BOTH, BOTH}, ALL, 0},
-    {"the largest counts", {20, 64}, {BOTH, BOTH}, ALL, 64},
-    {"one link is long", {0, 64}, {BOTH, BOTH}, ALL, 64},
-    {"the window of HELLO", {FR_WINDOW, FR_WINDOW}, {BOTH, BOTH}, ALL, 0},
-    {"a rank of an older release", {64, 64}, {BOTH, FEATURE_START}, ALL, 0},
-    {"a rank that does not read START", {64, 64}, {BOTH, FEATURE_WINDOWS}, ALL, 0},
-    {"halved once", {64, 64}, {BOTH, BOTH}, UINT64_C(2) * FR_JOB_BYTES / FR_WINDOW * 50, 32},
-    {"no room for more", {64, 64}, {BOTH, BOTH}, 190000, 0},
+    {"no rank wants more", {0, 0}, {0, 0}, {BOTH, BOTH}, ALL, 0},
+    {"the largest counts", {20, 64}, {64, 64}, {BOTH, BOTH}, ALL, 64},
+    {"one link is long", {0, 64}, {64, 64}, {BOTH, BOTH}, ALL, 64},
+    {"a rank takes less", {0, 64}, {40, 64}, {BOTH, BOTH}, ALL, 40},
+    {"a rank takes no larger one", {0, 64}, {0, 64}, {BOTH, BOTH}, ALL, 0},
+    {"the window of HELLO", {FR_WINDOW, FR_WINDOW}, {64, 64}, {BOTH, BOTH}, ALL, 0},
+    {"a rank of an older release", {64, 64}, {64, 64}, {BOTH, FEATURE_START}, ALL, 0},
+    {"a rank that does not read START", {64, 64}, {64, 64}, {BOTH, FEATURE_WINDOWS}, ALL, 0},
+    {"halved once", {64, 64}, {64, 64}, {BOTH, BOTH}, UINT64_C(2) * FR_JOB_BYTES / FR_WINDOW * 50, 32},
+    {"no room for more", {64, 64}, {64, 64}, {BOTH, BOTH}, 190000, 0},
 };
 
 START_TEST(the_largest_window_that_fits)
@@ -37,6 +40,7 @@ START_TEST(the_largest_window_that_fits)
 
 		h.features = rows[_i].features[i / 2];
 		h.most_window = rows[_i].most[i / 2];
+		h.wanted_window = rows[_i].wanted[i / 2];
 		id = fr_admit(&w, &h);
 	}
 	ck_assert_uint_eq(w.n[REGISTRY_START], 1);
@@ -64,7 +68,7 @@ START_TEST(without_memory_it_starts_with_the_window_of_hello)
 		struct control_hello h = fr_hello(i / 2, i % 2);
 
 		h.features = BOTH;
-		h.most_window = 64;
+		h.most_window = h.wanted_window = 64;
 		w.no_memory = i > 0;
 		id = fr_admit(&w, &h);
 	}

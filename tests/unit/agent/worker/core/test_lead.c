@@ -11,18 +11,9 @@
 
 enum { MINE = 99, WINDOW = 4, BASE = 16, OPS = 8, OFFERS = FEATURE_START | FEATURE_WINDOWS };
 
-/* Opens an exchange with two reducers at this round trip and bandwidth, without START. */
-static void open_long(struct reducers *f, const char *rtt, const char *bandwidth, uint64_t offers)
+/* Opens an exchange with two reducers with this configuration, without START. */
+static void open_links(struct reducers *f, const char *yaml, uint64_t offers)
 {
-	char yaml[500];
-
-	snprintf(yaml, sizeof yaml,
-		 "reducers: [{id: r0, address: \"127.0.0.1:1\", rtt: %s}, {id: r1, address: \"127.0.0.1:2\"}]\n"
-		 "sharding: {chunk_bytes: 1024, window: %d, priorities: 1, map: {0: r0, 1: r1}}\n"
-		 "timeouts: {detect: 4s}\n%s%s",
-		 rtt, WINDOW, bandwidth ? "plan: {bandwidth: " : "", bandwidth ? bandwidth : "");
-	if (bandwidth)
-		snprintf(yaml + strlen(yaml), sizeof yaml - strlen(yaml), "}\n");
 	reducers_open_offering(f, yaml, 3, 10000, offers);
 	f->welcome = f->start = false;
 	reducers_pump(f);
@@ -35,6 +26,21 @@ static void open_long(struct reducers *f, const char *rtt, const char *bandwidth
 	}
 }
 
+/* The same, with this round trip to the first one and this bandwidth. */
+static void open_long(struct reducers *f, const char *rtt, const char *bandwidth, uint64_t offers)
+{
+	char yaml[500];
+
+	snprintf(yaml, sizeof yaml,
+		 "reducers: [{id: r0, address: \"127.0.0.1:1\", rtt: %s}, {id: r1, address: \"127.0.0.1:2\"}]\n"
+		 "sharding: {chunk_bytes: 1024, window: %d, priorities: 1, map: {0: r0, 1: r1}}\n"
+		 "timeouts: {detect: 4s}\n%s%s",
+		 rtt, WINDOW, bandwidth ? "plan: {bandwidth: " : "", bandwidth ? bandwidth : "");
+	if (bandwidth)
+		snprintf(yaml + strlen(yaml), sizeof yaml - strlen(yaml), "}\n");
+	open_links(f, yaml, offers);
+}
+
 static void say_start(struct reducers *f, unsigned link, uint32_t window)
 {
 	const struct control_start s = {.features = OFFERS, .start = MINE, .window = window};
@@ -45,16 +51,17 @@ static void say_start(struct reducers *f, unsigned link, uint32_t window)
 	reducers_pump(f);
 }
 
-/* Round trip and bandwidth of the file; what HELLO to r0 asks for, 0: nothing. */
+/* Round trip and bandwidth of the file; what HELLO to r0 asks for, 0: nothing; what both
+ * HELLOs allow. */
 static const struct {
 	const char *rtt, *bandwidth;
 	uint64_t offers;
-	uint32_t most;
+	uint32_t wanted, most;
 } wishes[] = {
-    {"auto", NULL, OFFERS, 0},         {"9ms", NULL, OFFERS, 0},
-    {"100ms", NULL, OFFERS, 1024},     {"100ms", "1mbit", OFFERS, 25},
-    {"200ms", "1mbit", OFFERS, 49},    {"10ms", "1mbit", OFFERS, 0},
-    {"100ms", "10gbit", OFFERS, 1024}, {"100ms", "1mbit", FEATURE_START, 0},
+    {"auto", NULL, OFFERS, 0, 1024},         {"9ms", NULL, OFFERS, 0, 1024},
+    {"100ms", NULL, OFFERS, 1024, 1024},     {"100ms", "1mbit", OFFERS, 25, 1024},
+    {"200ms", "1mbit", OFFERS, 49, 1024},    {"10ms", "1mbit", OFFERS, 0, 1024},
+    {"100ms", "10gbit", OFFERS, 1024, 1024}, {"100ms", "1mbit", FEATURE_START, 0, 0},
 };
 
 START_TEST(hello_asks_for_what_the_round_trip_needs)
@@ -63,8 +70,10 @@ START_TEST(hello_asks_for_what_the_round_trip_needs)
 
 	open_long(&f, wishes[_i].rtt, wishes[_i].bandwidth, wishes[_i].offers);
 	ck_assert_uint_eq(f.l[0].hello.window, WINDOW);
-	ck_assert_uint_eq(f.l[0].hello.most_window, wishes[_i].most);
-	ck_assert_uint_eq(f.l[1].hello.most_window, 0);
+	ck_assert_uint_eq(f.l[0].hello.wanted_window, wishes[_i].wanted);
+	ck_assert_uint_eq(f.l[1].hello.wanted_window, 0);
+	for (unsigned i = 0; i < 2; i++)
+		ck_assert_uint_eq(f.l[i].hello.most_window, wishes[_i].most);
 	reducers_close(&f);
 }
 END_TEST
@@ -108,6 +117,44 @@ START_TEST(start_gives_a_larger_window)
 }
 END_TEST
 
+/* Bandwidth of the file, for a round trip of 200 ms to r0; what the HELLOs to r0 and r1
+ * allow with chunks of 64 KiB. 32 MiB on two links are 257 chunks on each, because a link
+ * is never left without any. */
+static const struct {
+	const char *bandwidth;
+	uint32_t most[2];
+} bounds[] = {{"1mbit", {257, 257}}, {"1gbit", {763, 257}}};
+
+/* A larger window than HELLO has allowed is a breach: it would need more memory. */
+START_TEST(start_gives_no_larger_window_than_hello_allows)
+{
+	char yaml[500], says[200];
+	struct reducers f;
+	unsigned link = _i % 2;
+
+	snprintf(yaml, sizeof yaml,
+		 "reducers: [{id: r0, address: \"127.0.0.1:1\", rtt: 200ms}, {id: r1, address: \"127.0.0.1:2\"}]\n"
+		 "sharding: {chunk_bytes: 64KiB, window: %d}\nplan: {bandwidth: %s}\njob: {failover: fail}\n",
+		 WINDOW, bounds[_i / 2].bandwidth);
+	for (uint32_t more = 0; more < 2; more++) {
+		uint32_t most = bounds[_i / 2].most[link];
+
+		open_links(&f, yaml, OFFERS);
+		ck_assert_uint_eq(f.l[link].hello.most_window, most);
+		say_start(&f, link, most + more);
+		ck_assert_int_eq(exchange_state(f.x) < EXCHANGE_ENDING, !more);
+		if (more) {
+			snprintf(says, sizeof says,
+				 "reducer r%u (127.0.0.1:%u): its START has a window of %u chunks, and this rank's "
+				 "HELLO allows 4 to %u",
+				 link, link + 1, most + 1, most);
+			reducers_expect_end(&f, RS_EPROTO, says);
+		}
+		reducers_close(&f);
+	}
+}
+END_TEST
+
 /* r1 is lost. VIEW tells the lead for which this rank has memory; RESUME limits it. */
 static const struct {
 	uint32_t window, tells, resume;
@@ -120,11 +167,15 @@ START_TEST(resume_gives_all_ranks_one_lead)
 {
 	struct reducers f;
 	struct control_view v;
+	uint64_t chunks, bytes;
 
 	open_long(&f, "100ms", "1mbit", OFFERS);
 	for (unsigned i = 0; i < 2; i++)
 		say_start(&f, i, leads[_i].window);
 	ck_assert_uint_eq(f.x->max_lead, leads[_i].tells ? leads[_i].tells : BASE);
+	ck_assert(exchange_is_long(f.x, &chunks, &bytes) == (leads[_i].tells > 0));
+	ck_assert_uint_eq(chunks, f.x->max_lead);
+	ck_assert_uint_eq(bytes, (chunks + 1) * f.x->retain.stride);
 	f.l[1].dead = true;
 	reducers_cut(&f, 1, "cut");
 	reducers_pump(&f);
@@ -148,6 +199,8 @@ int main(void)
 
 	tcase_add_loop_test(tc, hello_asks_for_what_the_round_trip_needs, 0, sizeof wishes / sizeof wishes[0]);
 	tcase_add_loop_test(tc, start_gives_a_larger_window, 0, sizeof starts / sizeof starts[0]);
+	tcase_add_loop_test(tc, start_gives_no_larger_window_than_hello_allows, 0,
+			    2 * sizeof bounds / sizeof bounds[0]);
 	tcase_add_loop_test(tc, resume_gives_all_ranks_one_lead, 0, sizeof leads / sizeof leads[0]);
 	suite_add_tcase(suite, tc);
 	runner = srunner_create(suite);
