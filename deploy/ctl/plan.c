@@ -7,6 +7,7 @@
 #include "deploy/ctl/ctl.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,6 +25,7 @@ enum plan_option {
 	PLAN_PRICE_WORKER,
 	PLAN_PRICE_REDUCER,
 	PLAN_REDUCERS,
+	PLAN_RTT,
 	PLAN_WRITE,
 	PLAN_JSON
 };
@@ -40,6 +42,7 @@ static const struct option plan_options[] = {
     [PLAN_PRICE_WORKER] = {"price-worker", "PRICE", "of a worker's machine for an hour, in any currency"},
     [PLAN_PRICE_REDUCER] = {"price-reducer", "PRICE", "of a machine that only reduces for an hour [0]"},
     [PLAN_REDUCERS] = {"reducers", "N", "number of reducers [those of FILE; without it one for each worker]"},
+    [PLAN_RTT] = {"rtt", "TIME", "round trip to reducers for which the file gives none: 100ms"},
     [PLAN_WRITE] = {"write", "FILE", "write the whole configuration with the map to FILE"},
     [PLAN_JSON] = {"json", NULL, "print the result as one JSON object"},
 };
@@ -123,6 +126,21 @@ static int take_reducers(const struct call *call, struct rs_config *cfg, struct 
 	return set_reducers(cfg, keep < n ? keep : n, n, e);
 }
 
+/* Gives --rtt to the reducers without one. */
+static int take_rtt(const struct call *call, struct rs_config *cfg, struct rs_err *e)
+{
+	const struct schema_key *key = schema_find("reducers", "rtt");
+	const char *text = call->value[PLAN_RTT];
+	char expected[160];
+
+	for (unsigned i = 0; text && i < cfg->reducers_n; i++)
+		if (!cfg->reducers[i].rtt_ms && !value_parse(key, text, &cfg->reducers[i])) {
+			value_expected(key, expected, sizeof expected);
+			return rs_fail(e, RS_EINVAL, "--rtt: found \"%s\", expected %s", text, expected);
+		}
+	return RS_OK;
+}
+
 /* Writes a temporary file first, so that a full disk does not damage the existing
  * file. */
 static int write_config(struct rs_config *cfg, const char *file, struct rs_err *e)
@@ -152,6 +170,27 @@ static int write_config(struct rs_config *cfg, const char *file, struct rs_err *
 	if (rc)
 		remove(fresh);
 	return rc;
+}
+
+static bool read_three(const char *path, uint64_t to[3])
+{
+	FILE *in = fopen(path, "re");
+	uint64_t found[3];
+	bool ok = in && fscanf(in, "%" SCNu64 " %" SCNu64 " %" SCNu64, &found[0], &found[1], &found[2]) == 3;
+
+	if (in)
+		fclose(in);
+	if (ok)
+		memcpy(to, found, sizeof found);
+	return ok;
+}
+
+/* Reads the socket buffers of this machine; Linux's defaults if it does not say. */
+static void sockets_read(struct plan_sockets *ret)
+{
+	*ret = (struct plan_sockets){.rmem = {4096, 131072, 6 << 20}, .wmem = {4096, 16384, 4 << 20}};
+	ret->read = read_three("/proc/sys/net/ipv4/tcp_rmem", ret->rmem) &&
+		    read_three("/proc/sys/net/ipv4/tcp_wmem", ret->wmem);
 }
 
 /* Prints the plan. The map can be used only if the file names its reducers; then all
@@ -191,6 +230,7 @@ static void show_outline(const struct call *call, const struct rs_config *cfg)
 
 static int run_plan(const struct call *call, struct rs_err *e)
 {
+	struct plan_sockets sockets;
 	struct rs_config cfg;
 	struct plan plan;
 	int rc = call->file ? load_config(&cfg, call, e) : rs_config_load(&cfg, NULL, e);
@@ -200,6 +240,8 @@ static int run_plan(const struct call *call, struct rs_err *e)
 	rc = take_keys(call, &cfg, e);
 	if (rc == RS_OK)
 		rc = take_reducers(call, &cfg, e);
+	if (rc == RS_OK)
+		rc = take_rtt(call, &cfg, e);
 	if (rc)
 		goto close_config;
 	rs_config_choose(&cfg);
@@ -213,6 +255,8 @@ static int run_plan(const struct call *call, struct rs_err *e)
 			rs_wrap(e, "%s", file_name(call));
 		goto close_config;
 	}
+	sockets_read(&sockets);
+	plan_far_sockets(&plan, &cfg, &sockets);
 	rc = show_plan(&plan, call, &cfg, e);
 	plan_close(&plan);
 close_config:

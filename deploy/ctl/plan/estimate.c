@@ -42,7 +42,7 @@ static double cpu_of_transport(const struct rs_config *cfg)
  */
 static uint64_t memory_of(const struct plan *p, const struct rs_config *cfg, unsigned lanes)
 {
-	uint64_t slots = 2ull * cfg->sharding.window * cfg->sharding.priorities;
+	uint64_t slots = 2ull * p->far.window * cfg->sharding.priorities;
 	uint64_t stash = cfg->job.deterministic ? p->net.workers - 1 : 0;
 	uint64_t decoded = rs_wire_decoded(p->up, p->down);
 	uint64_t lane = slots * ((decoded + stash * 2) * cfg->sharding.chunk_bytes + MEMORY_SLOT);

@@ -265,6 +265,7 @@ static int make_rest(struct plan *p, const struct rs_config *cfg, struct rs_err 
 		rc = plan_count_needed(p, e);
 	if (rc)
 		return rc;
+	plan_far(p, cfg);
 	plan_estimate(p, cfg);
 	plan_verdict(p);
 	return RS_OK;

@@ -11,8 +11,9 @@
  *
  * A plan is made in this order: net.c (machines, racks, loads of links) -> shares.c (the
  * best shares, by bisection of the time) -> plan.c (whole shards) -> needed.c (how many
- * machines that only reduce suffice), estimate.c (steps, prices, cores, memory) ->
- * verdict.c (a sentence) -> print.c, print_json.c. outline.c says what can be said
+ * machines that only reduce suffice), far.c (long links), estimate.c (steps, prices,
+ * cores, memory) -> verdict.c (a sentence) -> print.c, print_far.c, print_json.c.
+ * outline.c says what can be said
  * without the number of workers or the bandwidth.
  *
  * Any thread; nothing here does I/O but printing. Times are seconds, for one byte where
@@ -23,6 +24,7 @@
 #include "common/error.h"
 #include "common/wire.h"
 #include "config/config.h"
+#include "config/exchange_params.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -126,6 +128,34 @@ struct plan_needs {
 	uint64_t memory;                /* bytes, for this job */
 };
 
+/* Buffers of TCP sockets: net.ipv4.tcp_rmem and tcp_wmem. */
+struct plan_sockets {
+	bool read;                 /* from this machine; otherwise Linux's defaults */
+	uint64_t rmem[3], wmem[3]; /* bytes: least, default, most */
+};
+
+/* A buffer has room for half as many bytes in flight: the kernel counts its own
+ * structures too ("tcp_adv_win_scale" in Linux's ip-sysctl). */
+enum { PLAN_SOCKET_OVERHEAD = 2 };
+
+/* What links with a long round trip cost and need, at the speed of the plan. */
+struct plan_far {
+	double rtt;           /* the longest round trip, seconds; 0: no link is long, nothing else is known */
+	double time;          /* of an all-reduce, as far as windows limit it */
+	unsigned connections; /* of each worker */
+	uint32_t window;      /* chunks in flight on one of them at most */
+	double product;       /* bytes that a worker must have in flight: bandwidth x round trip */
+	double flight;        /* bytes that it may have in flight */
+	double product_each;  /* the same as product, of the connection with the most */
+	uint64_t retained;    /* bytes of each worker for retained results; 0: it retains none */
+
+	/* set by plan_far_sockets() */
+	struct plan_sockets sockets;
+	double socket;      /* bytes in flight for which a connection has room */
+	double socket_time; /* of an all-reduce with them; 0: they are large enough */
+	unsigned lanes;     /* of each reducer with which they would be; 0: no number is */
+};
+
 /* The result. All times are of one all-reduce of `sent` bytes. Invariant: the sum of
  * count is the number of shards; owned arrays have reducers_n, machines or shards
  * elements. */
@@ -163,6 +193,7 @@ struct plan {
 	struct plan_pair steps[PLAN_OVERLAPS]; /* time of a step; 0 if that of computing is not given */
 	struct plan_pair cost[PLAN_OVERLAPS];  /* of 1000 steps; 0 if prices or the step's time are not given */
 	struct plan_needs needs;
+	struct plan_far far;
 	enum plan_reason reason;
 	char verdict[640]; /* a sentence that begins with "yes" or "no"; its parts are separated by "; " */
 };
@@ -174,6 +205,16 @@ void plan_close(struct plan *p);
 
 /* Fills needed_* from the fields before them. Errors: RS_ENOMEM. */
 int plan_count_needed(struct plan *p, struct rs_err *e);
+
+/* Fills far from the fields before it. */
+void plan_far(struct plan *p, const struct rs_config *cfg);
+
+/* Fills the rest of far for these socket buffers. */
+void plan_far_sockets(struct plan *p, const struct rs_config *cfg, const struct plan_sockets *s);
+
+/* Returns the socket buffer, in whole MiB, that has room for twice what a connection must
+ * have in flight. */
+uint64_t plan_far_buffer(const struct plan *p);
 
 /* Fills steps, cost and needs from the fields before them. */
 void plan_estimate(struct plan *p, const struct rs_config *cfg);
@@ -195,6 +236,10 @@ void plan_format_bytes(double bytes, char *buf, size_t size);
  * cfg is the configuration of the plan. */
 void plan_print(const struct plan *p, const struct rs_config *cfg, const char *prefix, FILE *out);
 void plan_print_json(const struct plan *p, const struct rs_config *cfg, FILE *out);
+
+/* The parts about long links of both; nothing, and null, if there are none. */
+void plan_print_far(const struct plan *p, const struct rs_config *cfg, const char *prefix, FILE *out);
+void plan_print_far_json(const struct plan *p, FILE *out);
 
 /* Returns whether cfg lacks the number of workers or all bandwidths, so that only
  * plan_outline_print() can say something. */

@@ -275,4 +275,5 @@ void plan_print(const struct plan *p, const struct rs_config *cfg, const char *p
 	print_racks(&g);
 	print_unused(&g);
 	print_needs(&g);
+	plan_print_far(p, cfg, prefix, out);
 }

@@ -111,6 +111,7 @@ void plan_print_json(const struct plan *p, const struct rs_config *cfg, FILE *ou
 {
 	json_training(p, out);
 	json_needs(p, out);
+	plan_print_far_json(p, out);
 	fprintf(out, "\"verdict\":{\"helps\":%s,\"reason\":\"%s\",\"text\":\"%s\"},",
 		p->reason >= PLAN_IF_NOT_HIDDEN ? "true" : "false", plan_reason_name(p->reason), p->verdict);
 	json_links(p, out);

@@ -132,6 +132,26 @@ class Reductionctl(unittest.TestCase):
         self.assertEqual((got["verdict"]["helps"], got["verdict"]["reason"]), (False, "compute-bound"))
         self.assertIn("the step of 60 s is compute-bound", got["verdict"]["text"])
 
+    def test_plan_of_long_links(self):
+        """--rtt is for reducers of which the file says none, and is written with the plan."""
+        self.assertIsNone(self.plan(MIXED)["long_links"])
+        self.file.write_text("plan: {workers: 4, bandwidth: 1gbit}\n"
+                             "reducers: [{id: a, address: a, rtt: 50ms}, {id: b, address: b}]\n")
+        self.assertEqual(self.plan(str(self.file))["long_links"]["rtt_s"], 0.05)
+        planned = self.file.with_name("planned.yaml")
+        got = self.plan(str(self.file), "--rtt", "200ms", "--write", str(planned))
+        self.assertEqual(got["long_links"]["rtt_s"], 0.2)
+        self.assertGreater(got["long_links"]["retained_bytes"], 0)
+        self.assertRegex(planned.read_text(), r"(?s)50ms.*200ms")
+        status, out, err = ctl("plan", str(self.file))
+        self.assertEqual((status, err), (0, ""))
+        self.assertIn("# long links, round trip 50 ms: this all-reduce takes ", out)
+        self.file.write_text(self.file.read_text() + out)  # comments and the map can stand in the file
+        self.assertEqual(ctl("check", str(self.file))[::2], (0, ""))
+        status, out, err = ctl("plan", MIXED, "--rtt", "3s")
+        self.assertEqual((status, out), (1, ""))
+        self.assertTrue(err.startswith('reductionctl: --rtt: found "3s", expected a number with ms'), err)
+
     def test_plan_is_written(self):
         planned = self.file.with_name("planned.yaml")
         got = self.plan(MIXED, "--write", str(planned), "--workers", "5")
