@@ -21,7 +21,7 @@ $(unit_bin): $(B)/%: $(B)/%.o $(libhelp) $(librpc) $(core_libs)
 # what has to do with sockets of the system
 $(B)/tests/unit/proto/rpc/test_unauthenticated: $(B)/server/join/listener_posix.o
 # a lane's thread, without an accept loop
-$(B)/tests/unit/server/run/test_lane_uv: $(patsubst %,$(B)/server/run/%.o,lane_uv lane_conn lane_tcp lane_grpc lane_command lane_load_posix mailbox_uv)
+$(B)/tests/unit/server/run/test_lane_uv: $(patsubst %,$(B)/server/run/%.o,lane_uv lane_conn lane_tcp tcp_path lane_grpc lane_command lane_load_posix mailbox_uv)
 # the host of a daemon
 host_libs := $(libhost) $(libhttp_port) $(libhttp) $(libservice_uv) $(libservice) $(librpc) $(libconfig) $(libproto) $(libcommon)
 $(B)/tests/unit/common/host/test_host: $(host_libs)
@@ -35,7 +35,7 @@ $(B)/tests/unit/agent/nccl/test_coll: $(patsubst %,$(B)/agent/nccl/%.o,coll coll
 $(B)/tests/unit/agent/nccl/test_coll: private WRAP := -Wl,--wrap=pthread_mutex_lock
 $(B)/tests/unit/agent/nccl/test_tuner: $(B)/agent/nccl/tuner.o
 # rules of reductionctl
-$(addprefix $(B)/tests/unit/deploy/ctl/,test_doctor test_doctor_watch test_doctor_past): $(patsubst %,$(B)/deploy/ctl/%.o,doctor_rules doctor_watch doctor_past)
+$(addprefix $(B)/tests/unit/deploy/ctl/,test_doctor test_doctor_watch test_doctor_past test_doctor_far): $(patsubst %,$(B)/deploy/ctl/%.o,doctor_rules doctor_watch doctor_past doctor_far)
 $(B)/tests/unit/deploy/ctl/test_archive: $(B)/deploy/ctl/archive.o $(gzip_obj)
 $(B)/tests/unit/deploy/ctl/test_archive: private unit_libs := $(ZLIB_LIBS)
 $(B)/tests/unit/deploy/ctl/test_gzip: $(B)/deploy/ctl/gzip_stored.o

@@ -39,6 +39,7 @@ void host_status(const struct host *h, struct status_reply *to)
 	to->m.up_ms = uv_now(h->opt.loop) - h->started_ms;
 	to->m.started_unix_ms = h->started_unix_ms;
 	host_process(to);
+	host_network(to, h->renewal.cfg.plan.bandwidth);
 	to->m.drain_left_ms = host_drain_left_ms(h);
 	to->m.certificate_unix_s = h->renewal.validity.expires_s;
 	to->m.certificate_renew_unix_s = h->renewal.validity.renew_s;

@@ -31,6 +31,10 @@ void host_renewal_tick(struct host *h);
 /* Fills in what the kernel says of this process. */
 void host_process(struct status_reply *to);
 
+/* host_network.c */
+/* Fills in what the kernel says of TCP, and the configured bandwidth. */
+void host_network(struct status_reply *to, uint64_t bandwidth);
+
 /* host_events.c */
 /* Every line of level info and above becomes an event from now on. */
 void host_events_start(struct host *h);

@@ -149,6 +149,8 @@ static void judge(struct visit *v, bool last)
 
 		if (t->after)
 			doctor_look(&v->found, t->before, t->after, target_name(v, i));
+		if (t->after)
+			doctor_look_far(&v->found, t->after, target_name(v, i));
 		if (t->after && last)
 			judge_past(v, i);
 		else if (last)

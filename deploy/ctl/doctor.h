@@ -37,10 +37,11 @@ enum {
 	FINDINGS_MAX = 64,
 	PACES_MAX = 256,
 	WATCHED_MAX = 256,
-	PAST_MS = 5 * 60000, /* for which a refusal, or the end of a job, is a finding */
-	REFUSED_MS = 60000,  /* for which a refusal is an urgent one */
-	PAST_ENDS = 8,       /* the latest ends of jobs of a process */
-	PAST_REFUSALS = 8,   /* the latest jobs whose workers were refused */
+	PAST_MS = 5 * 60000,  /* for which a refusal, or the end of a job, is a finding */
+	REFUSED_MS = 60000,   /* for which a refusal is an urgent one */
+	PAST_ENDS = 8,        /* the latest ends of jobs of a process */
+	PAST_REFUSALS = 8,    /* the latest jobs whose workers were refused */
+	FINDING_ACTION = 320, /* bytes of what to do */
 };
 
 /* One thing that is wrong. Findings with a higher score come first. Those of several
@@ -55,7 +56,7 @@ struct finding {
 	char process[64]; /* that has shown it */
 	char what[256];   /* names the subject, no measured value */
 	char evidence[440];
-	const char *action;
+	char action[FINDING_ACTION];
 };
 
 /* Mean time of a chunk of a job in a reducer, from its first byte to the last result. */
@@ -89,6 +90,10 @@ void doctor_look(struct findings *all, const Reduction__V1__StatusReply *before,
 /* Adds what shows only when the reducers of a job are compared. To be called once for
  * each window, after doctor_look for all of them. */
 void doctor_compare(struct findings *all);
+
+/* Adds what is wrong with the settings of its machine if links of jobs are long. Nothing
+ * in a network within one building. */
+void doctor_look_far(struct findings *all, const Reduction__V1__StatusReply *m, const char *name);
 
 /* Adds a process that has not answered; `why` is the sentence about it. */
 void doctor_no_answer(struct findings *all, const char *name, const char *why);

@@ -2,6 +2,7 @@
 #include "deploy/ctl/doctor.h"
 
 #include "common/utf8.h"
+#include "config/limits.h"
 
 #include <inttypes.h>
 #include <stdarg.h>
@@ -111,11 +112,11 @@ static void put_clean(struct findings *all, struct finding *f, const char *proce
 static void __attribute__((format(printf, 4, 5)))
 add(const struct place *at, const struct kind *kind, const char *what, const char *evidence, ...)
 {
-	struct finding f = {
-	    .id = kind->id, .score = kind->score, .is_fact = kind->is_fact, .rank = kind->rank, .action = kind->action};
+	struct finding f = {.id = kind->id, .score = kind->score, .is_fact = kind->is_fact, .rank = kind->rank};
 	char text[200];
 	va_list ap;
 
+	snprintf(f.action, sizeof f.action, "%s", kind->action);
 	va_start(ap, evidence);
 	vsnprintf(text, sizeof text, evidence, ap);
 	va_end(ap);
@@ -124,8 +125,9 @@ add(const struct place *at, const struct kind *kind, const char *what, const cha
 
 void doctor_fact(struct findings *all, const struct fact *fact)
 {
-	struct finding f = {.id = fact->id, .score = fact->score, .is_fact = true, .action = fact->action};
+	struct finding f = {.id = fact->id, .score = fact->score, .is_fact = true};
 
+	snprintf(f.action, sizeof f.action, "%s", fact->action);
 	put_clean(all, &f, fact->process, fact->job, fact->what, fact->evidence);
 }
 
@@ -376,7 +378,9 @@ static void look_agent_window(const struct place *at, const Reduction__V1__Agent
 	uint64_t again = grown(a->retransmits, r->retransmits), segments = sent / SEGMENT_BYTES;
 	char what[200];
 
-	if (r->window_max && r->window == r->window_max && r->rtt_us >= WINDOW_ROUND_TRIP_US) {
+	/* windows of long links follow the round trip, and with BBR are as large as they may be */
+	if (r->window_max && r->window == r->window_max && r->rtt_us >= WINDOW_ROUND_TRIP_US &&
+	    r->min_rtt_us < RS_LONG_US) {
 		snprintf(what, sizeof what, "the window to reducer %.100s is at its limit", r->id);
 		add(at, &(struct kind){"window-at-limit", 250, action_window, false, 0}, what,
 		    "%u chunks in flight, round trip %.2f ms", r->window, r->rtt_us / 1e3);

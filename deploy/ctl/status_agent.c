@@ -164,7 +164,7 @@ static void print_retained(const agent_job *job)
 	char bytes[CELL];
 
 	for (size_t i = 0; i < job->n_reducers; i++)
-		if (job->reducers[i]->rtt_us >= RS_LONG_US) {
+		if (job->reducers[i]->min_rtt_us >= RS_LONG_US) {
 			printf("  long links: retained results have %s\n", show_memory(job->retained_bytes, bytes));
 			return;
 		}

@@ -111,7 +111,7 @@ void session_worked(struct session *s, uint64_t ns);
 void session_served(struct session *s, uint64_t ns);
 /* Reports what the driver knows of the network: the smoothed round trip (0: not known),
  * and how many segments were sent again since the connection exists. */
-void session_network(struct session *s, uint32_t rtt_us, uint64_t retransmits);
+void session_network(struct session *s, uint32_t rtt_us, uint32_t min_rtt_us, uint64_t retransmits);
 /* Returns whether nothing was heard for a while from a worker whose acknowledgements
  * count. The driver then reports them before each tick. */
 bool session_quiet(const struct session *s);

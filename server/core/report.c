@@ -61,6 +61,7 @@ static void report_sessions(struct lane_report *report, const struct stripe *st,
 		    .second = s->second,
 		    .outstanding = s->outstanding,
 		    .rtt_us = s->rtt_us,
+		    .min_rtt_us = s->min_rtt_us,
 		    .silent_ms = report_since(s->last_rx_ms, now_ms),
 		    .missing_ms =
 			oldest && stripe_is_missing(st, oldest, r) ? report_since(oldest->started_ms, now_ms) : 0,

@@ -19,6 +19,7 @@ struct lane_report_session {
 	unsigned outstanding; /* its chunks whose result is not completely sent */
 	uint32_t silent_ms;   /* time since the last byte from it */
 	uint32_t rtt_us;      /* 0: not known */
+	uint32_t min_rtt_us;  /* the same */
 	uint32_t missing_ms;  /* time that the oldest chunk has waited for it; 0: it does not wait */
 };
 

@@ -134,7 +134,7 @@ struct session {
 	/* These fields are rarely used. They are behind those that every chunk uses, for
 	 * the sake of the caches with many ranks. */
 	char label[128];
-	uint32_t rtt_us;
+	uint32_t rtt_us, min_rtt_us;
 	struct lane_count second_start, second; /* the count at the start of this second; the last complete second */
 	uint8_t control_in[FRAME_CONTROL_MAX];  /* payload of the control frame that is being received */
 	uint8_t control[SESSION_CONTROL];       /* queue of control frames */

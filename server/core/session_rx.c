@@ -592,8 +592,9 @@ void session_served(struct session *s, uint64_t ns)
 	s->count.served_ns += ns;
 }
 
-void session_network(struct session *s, uint32_t rtt_us, uint64_t retransmits)
+void session_network(struct session *s, uint32_t rtt_us, uint32_t min_rtt_us, uint64_t retransmits)
 {
 	s->rtt_us = rtt_us;
+	s->min_rtt_us = min_rtt_us;
 	s->count.retransmits = retransmits;
 }

@@ -178,6 +178,7 @@ static void add_session(Reduction__V1__JobStatus *job, const struct lane_report_
 	rank->retransmits += s->total.retransmits;
 	rank->outstanding += s->outstanding;
 	rank->rtt_us = s->rtt_us > rank->rtt_us ? s->rtt_us : rank->rtt_us;
+	rank->min_rtt_us = s->min_rtt_us > rank->min_rtt_us ? s->min_rtt_us : rank->min_rtt_us;
 	rank->silent_ms = s->silent_ms < rank->silent_ms ? s->silent_ms : rank->silent_ms;
 	rank->missing_ms = s->missing_ms > rank->missing_ms ? s->missing_ms : rank->missing_ms;
 }

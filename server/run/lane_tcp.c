@@ -7,6 +7,7 @@
  * what it means for the job. */
 #include "server/run/lane_tcp.h"
 #include "server/run/lane_mail.h"
+#include "server/run/tcp_path.h"
 
 #include "common/loop_uv.h"
 
@@ -131,11 +132,10 @@ static void tcp_flush(struct lane_conn *conn)
 static void tcp_sample(struct lane_conn *conn)
 {
 	struct tcp *c = (struct tcp *)conn;
-	struct tcp_info info;
-	socklen_t len = sizeof info;
+	struct tcp_path path;
 
-	if (!getsockopt(c->tcp.fd, IPPROTO_TCP, TCP_INFO, &info, &len))
-		session_network(conn->session, info.tcpi_rtt, info.tcpi_total_retrans);
+	if (tcp_path(c->tcp.fd, &path))
+		session_network(conn->session, path.rtt_us, path.min_rtt_us, path.retransmits);
 }
 
 /* A kernel whose process is stopped acknowledges until its receive buffer is full. From

@@ -151,6 +151,7 @@ static void add_reducer(struct status_reply *to, const struct exchange_report *a
 	m->lanes = r->lanes;
 	m->lanes_up = r->lanes_up;
 	m->rtt_us = r->rtt_us;
+	m->min_rtt_us = r->min_rtt_us;
 	m->retransmits = r->retransmits;
 	m->window = r->window;
 	m->window_max = r->window_max;

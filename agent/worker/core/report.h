@@ -31,7 +31,7 @@ struct report_reducer {
 	uint32_t losses, returns;     /* how often it was lost in this job, and came back */
 	uint64_t retransmits;         /* segments sent again on its connections; the driver sets it */
 	uint32_t window, window_max;  /* chunks that may be in flight on a lane, the fewest of its lanes; their limit */
-	uint32_t rtt_us;              /* round trip; the driver sets it; 0: not known */
+	uint32_t rtt_us, min_rtt_us;  /* round trip, and the smallest one lately; the driver sets them; 0: not known */
 };
 
 /* One exchange. Invariant: alive counts the reducers that are not REPORT_LOST. */

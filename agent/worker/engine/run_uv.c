@@ -184,6 +184,7 @@ static void engine_answer(struct engine *en, const struct engine_ask *ask)
 		if (!c->ops->signal || !c->ops->signal(c, &signal))
 			continue;
 		r->rtt_us = signal.rtt_us > r->rtt_us ? signal.rtt_us : r->rtt_us;
+		r->min_rtt_us = signal.min_rtt_us > r->min_rtt_us ? signal.min_rtt_us : r->min_rtt_us;
 		r->retransmits += signal.lost;
 	}
 	ask->done(ask->user);

@@ -149,7 +149,7 @@ class Reductionctl(unittest.TestCase):
         self.file.write_text(self.file.read_text() + out)  # comments and the map can stand in the file
         self.assertEqual(ctl("check", str(self.file))[::2], (0, ""))
         status, out, err = ctl("plan", MIXED, "--rtt", "3s")
-        self.assertEqual((status, out), (1, ""))
+        self.assertEqual((status, out), (2, ""))
         self.assertTrue(err.startswith('reductionctl: --rtt: found "3s", expected a number with ms'), err)
 
     def test_plan_is_written(self):

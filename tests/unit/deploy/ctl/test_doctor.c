@@ -303,6 +303,10 @@ START_TEST(nothing_is_found)
 	as_agent(&s);
 	look(&all, &s, "a0");
 	ck_assert_uint_eq(all.n, 0);
+	long_link(&s);
+	s.link.min_rtt_us = 40000; /* its window follows the round trip */
+	look(&all, &s, "a0");
+	ck_assert_uint_eq(all.n, 0);
 }
 END_TEST
 
