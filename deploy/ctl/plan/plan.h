@@ -135,7 +135,7 @@ struct plan_sockets {
 };
 
 /* A buffer has room for half as many bytes in flight: the kernel counts its own
- * structures too ("tcp_adv_win_scale" in Linux's ip-sysctl). */
+ * structures too. Since Linux 6.6 it may be more: the kernel measures the ratio. */
 enum { PLAN_SOCKET_OVERHEAD = 2 };
 
 /* What links with a long round trip cost and need, at the speed of the plan. */
