@@ -24,8 +24,8 @@ struct far {
 	char peer[80]; /* "rank 3 (...)", "reducer r0" */
 };
 
-/* Returns the bytes in flight that each of n connections needs, which share this machine's
- * bandwidth. */
+/* Returns the bytes in flight that each of n connections needs, which share this
+ * machine's bandwidth. */
 static double far_each(const struct far *f, uint64_t n)
 {
 	return (double)f->net->bandwidth / 8 * f->rtt_us / 1e6 / (double)(n ? n : 1);

@@ -378,7 +378,8 @@ static void look_agent_window(const struct place *at, const Reduction__V1__Agent
 	uint64_t again = grown(a->retransmits, r->retransmits), segments = sent / SEGMENT_BYTES;
 	char what[200];
 
-	/* windows of long links follow the round trip, and with BBR are as large as they may be */
+	/* windows of long links follow the round trip: with BBR they are always at their
+	 * limit */
 	if (r->window_max && r->window == r->window_max && r->rtt_us >= WINDOW_ROUND_TRIP_US &&
 	    r->min_rtt_us < RS_LONG_US) {
 		snprintf(what, sizeof what, "the window to reducer %.100s is at its limit", r->id);

@@ -8,11 +8,12 @@
  *
  * HELLO says which window the round trip of this connection would use, and the largest
  * one that this rank has memory for. START gives all ranks the same window: the largest
- * that a rank asked for, or less if a rank or the reducer lacks memory. The lead is the largest window for each link. A
- * rank fixes its memory for retained results once, before any result can come: when all links have received START, or
- * before its first VIEW. If all links have started, all ranks know the same windows. Otherwise a reducer was lost, and
- * the ranks may know different ones: so VIEW says how large this rank's lead is, and RESUME gives all the smallest one.
- */
+ * that a rank asked for, or less if a rank or the reducer lacks memory. The lead is the
+ * largest window for each link. A rank fixes its memory for retained results once, before
+ * any result can come: when all links have received START, or before its first VIEW. If
+ * all links have started, all ranks know the same windows. Otherwise a reducer was lost,
+ * and the ranks may know different ones: so VIEW says how large this rank's lead is, and
+ * RESUME gives all the smallest one. */
 #ifndef RS_AGENT_WORKER_CORE_LEAD_H
 #define RS_AGENT_WORKER_CORE_LEAD_H
 
