@@ -287,9 +287,6 @@ the rest of HELLO is lost with the session
 a wider window leaves slots as they were
 	server/core/lane.c
 	s/\treturn stripe_widen\([^;]*;/\treturn RS_OK;/
-a wider window ignores server.memory
-	server/jobs/registry_window.c
-	s/if \(\*ret_bound <= room\)/if (1)/
 memory of a wider window is not counted
 	server/jobs/registry_window.c
 	s/r->memory \+= bound - j->bound;//

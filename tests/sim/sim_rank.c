@@ -56,6 +56,21 @@ static void on_landed(struct exchange_op *op, uint64_t first, uint32_t n)
 			 o->index);
 }
 
+/* Ranks that are in one view go as far ahead as each other, since each retains results
+ * for that. When a rank has left, reducers forget its lead one after the other. */
+static void check_lead(const struct rank *k)
+{
+	const struct team *t = k->team;
+
+	for (unsigned r = 0; r < t->world; r++)
+		if (t->ranks[r].state != RANK_ALIVE || !retained_sends(t->ranks[r].x))
+			return;
+	for (unsigned r = 0; r < t->world; r++)
+		if (!retained_agree(t->ranks[r].x, k->x))
+			sim_fail(k->sim, "%s: rank %u and rank %u may go ahead by different numbers of chunks", t->job,
+				 k->index, r);
+}
+
 static void op_succeeded(struct rank_op *o)
 {
 	struct rank *k = o->rank;
@@ -66,6 +81,7 @@ static void op_succeeded(struct rank_op *o)
 	k->sim->stats->ops_ok++;
 	k->sim->stats->encoded += operation_is_encoded(&o->op.of);
 	check_features(k);
+	check_lead(k);
 	if (retained_within(k->x, o->recv, o->op.of.count * size) ||
 	    retained_within(k->x, o->send, o->op.of.count * in))
 		sim_fail(k->sim, "%s rank %u: others get what stands in the memory of operation %u, which is done",

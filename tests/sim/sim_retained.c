@@ -24,3 +24,18 @@ bool retained_within(const struct exchange *x, const void *memory, size_t bytes)
 	}
 	return false;
 }
+
+bool retained_sends(const struct exchange *x)
+{
+	bool sends = x->state == EXCHANGE_RUNNING && !x->leaving;
+
+	for (unsigned i = 0; i < x->links_n; i++)
+		sends &= !link_lives(&x->links[i]) ||
+			 (x->links[i].state == LINK_RUNNING && x->links[i].view == x->view_number);
+	return sends;
+}
+
+bool retained_agree(const struct exchange *a, const struct exchange *b)
+{
+	return a->view_number != b->view_number || a->max_lead == b->max_lead;
+}

@@ -9,4 +9,11 @@
 /* Returns whether the exchange would read from this memory to answer FETCH. */
 bool retained_within(const struct exchange *x, const void *memory, size_t bytes);
 
+/* Returns whether the exchange sends: it has START and RESUME of all reducers, and does
+ * not leave. */
+bool retained_sends(const struct exchange *x);
+/* Returns whether two exchanges that send go as far ahead as each other, if they are in
+ * the same view. */
+bool retained_agree(const struct exchange *a, const struct exchange *b);
+
 #endif
