@@ -100,7 +100,7 @@ a priority has no reserve
 	s/ \|\|\n\s*s->tail - s->head < frame_reserve\(l->window.limit\)/ || (l->chunks_in_flight == 0 \&\& s)/
 an operation ends one chunk too early
 	agent/worker/core/link_io.c
-	s/--op->chunks_left == 0/--op->chunks_left == (op->chunks > 2)/
+	s/--op->chunks_left > 0/--op->chunks_left > (op->chunks > 2)/
 acks cover operations that have not completed
 	agent/worker/core/stream.c
 	s/l->x->first \? l->x->first->of.seq : l->x->next_seq/f->head.of.seq/
