@@ -6,7 +6,7 @@ shaped links (bench/net/lab.py). Each site is a host with two ranks. Parts:
     curve    the losses of synchronous training with the same batches, in one process, since the sums are the same
     gloo     seconds of an all-reduce of the gradients by gloo over all ranks, as DistributedDataParallel does in a step
     ours     seconds of an all-reduce of a fragment through the reducers
-    train    the training with outer steps
+    train    the training with outer steps, for each --every
     kill     the same, while the last site is killed and started again three times
 
 Appends a line of JSON for each to --out, leaves out what is there already, prints a table, and draws the losses. Needs
@@ -19,6 +19,7 @@ import contextlib
 import json
 import os
 import pathlib
+import re
 import runpy
 import statistics
 import subprocess
@@ -47,6 +48,7 @@ def parse_arguments():
     p.add_argument("--parts", default=",".join(PARTS), help="comma-separated (default all)")
     p.add_argument("--seeds", type=int, default=3, help="number of seeds (default 3)")
     p.add_argument("--steps", type=int, default=450, help="inner steps (default 450)")
+    p.add_argument("--every", default="30,10", help="inner steps between outer steps, comma-separated (default 30,10)")
     p.add_argument("--rows", type=int, default=1, help="sequences of a rank's batch (default 1)")
     p.add_argument("--rate", default="200mbit", help="of each link (default 200mbit)")
     p.add_argument("--rtt", type=float, default=100, help="round trip in ms (default 100)")
@@ -59,6 +61,9 @@ def parse_arguments():
     for part in args.parts:
         if part not in PARTS:
             p.error(f'--parts: found "{part}", expected {", ".join(PARTS)}')
+    if not re.fullmatch(r"[1-9]\d*(,[1-9]\d*)*", args.every):
+        p.error(f'--every: found "{args.every}", expected numbers such as 30,10')
+    args.every = [int(number) for number in args.every.split(",")]
     if args.seeds < 1 or args.steps < 1 or args.rows < 1:
         p.error("--seeds, --steps and --rows: expected 1 or more")
     return args
@@ -132,12 +137,13 @@ class Run:
             if p.returncode:
                 raise net.LabError(f"exit status {p.returncode}: {p.err.read_text(errors='replace')[-1500:]}")
 
-    def start_site(self, site, seed, patience, *more):
-        """Starts the ranks of a site; returns them, the leader first."""
+    def start_site(self, site, seed, patience, every, *more):
+        """Starts the ranks of a site; returns them, the leader first. An average has time for a sixth of the steps."""
         args = self.args
         command = [EXAMPLE, "--site", f"site{site}", "--number", site, "--sites", SITES, "--seed", seed, "--store",
                    f"{self.lab.address(SITES)}:{STORE}", "--steps", args.steps, "--rows", args.rows, "--report", EVERY,
-                   "--patience", patience, *(["--validate"] if site == 0 else []), *more]  # fmt: skip
+                   "--patience", patience, "--sync-every", every, "--delay", min(every, max(2, every // 6)),
+                   *(["--validate"] if site == 0 else []), *more]  # fmt: skip
         return [
             self.start(site, command, RANK=rank, LOCAL_RANK=rank, WORLD_SIZE=RANKS, LOCAL_WORLD_SIZE=RANKS,
                        MASTER_ADDR="127.0.0.1", MASTER_PORT=GLOO, GLOO_SOCKET_IFNAME="lo")
@@ -173,17 +179,18 @@ def collective(args, system, count, ranks, times, wire=""):
     return [max(column) for column in zip(*rows)]
 
 
-def train(args, seed):
+def train(args, seed, every):
     with Run(args) as run:
         run.start_store()
         before, began = run.lab.counters(), time.monotonic()
-        sites = [run.start_site(site, seed, 30) for site in range(SITES)]
+        sites = [run.start_site(site, seed, 30, every) for site in range(SITES)]
         run.wait([p for site in sites for p in site], args.limit)
         spent = time.monotonic() - began
         between = net.counters_between(before, run.lab.counters())
         lines = [said(site[0]) for site in sites]
     ends = [line[-1] for line in lines]
     return {
+        "sync_every": every,
         "curve": ends[0]["curve"],
         "final": ends[0]["loss"],
         "seconds": max(e["seconds"] for e in ends),
@@ -201,7 +208,7 @@ def kill(args, seed):
     more = ("--report", 1, "--steps", 1 << 30)
     with Run(args) as run:
         run.start_store()
-        sites = [run.start_site(site, seed, 5, *more) for site in range(SITES)]
+        sites = [run.start_site(site, seed, 5, max(args.every), *more) for site in range(SITES)]
         deadline, events = time.monotonic() + args.limit, []
 
         def outer_steps(site):
@@ -223,7 +230,7 @@ def kill(args, seed):
             killed = time.monotonic()
             until(0, at + 2)
             again = time.monotonic()
-            sites[-1] = run.start_site(SITES - 1, seed, 5, *more)
+            sites[-1] = run.start_site(SITES - 1, seed, 5, max(args.every), *more)
             until(SITES - 1, at + 3)
             events.append({"after_outer_step": at, "others_went_on_s": round(again - killed, 1),
                            "back_s": round(time.monotonic() - again, 1)})  # fmt: skip
@@ -256,49 +263,64 @@ def curves(args, seeds):
             yield futures[future], future.result()
 
 
+def tasks(args):
+    """Returns (part, seed, steps between outer steps or 0) of all that is to be done, in this order."""
+    found = []
+    for part in (part for part in PARTS if part in args.parts):
+        for every in args.every if part == "train" else [0]:
+            found += [(part, seed, every) for seed in range(args.seeds if part in ("curve", "train") else 1)]
+    return found
+
+
+def key_of(row):
+    return row["part"], row["seed"], row.get("sync_every", 0)
+
+
 def measure(args, lines):
-    """Does the parts that are missing; yields their lines."""
+    """Does what is missing; yields its lines."""
     shape = shape_of(args)
     lines = [r for r in lines if shape.items() <= r.items()]
-    done = {(r["part"], r["seed"]) for r in lines}
+    done = {key_of(r) for r in lines}
     facts = next((r for r in lines if r["part"] == "curve"), None)
-    for part in (part for part in PARTS if part in args.parts):
-        seeds = [s for s in range(args.seeds if part in ("curve", "train") else 1) if (part, s) not in done]
+    missing = [task for task in tasks(args) if task not in done]
+    for seed, row in curves(args, [seed for part, seed, _ in missing if part == "curve"]):
+        facts = {"part": "curve", "seed": seed, **shape, **row}
+        yield facts
+    for part, seed, every in missing:
+        if part == "curve":
+            continue
         if facts is None and part in ("gloo", "ours"):
             raise net.LabError("the part curve must come first: it says how large the model is", 2)
-        if part == "curve":
-            found = curves(args, seeds)
-        elif part in ("gloo", "ours"):
-            what = ("gloo", facts["parameters"], SITES * RANKS, 8) if part == "gloo" else (
-                "reducers", facts["fragment"], SITES, 20, "int8")  # fmt: skip
-            found = ((seed, {"seconds": collective(args, *what)}) for seed in seeds)
+        if part == "gloo":
+            row = {"seconds": collective(args, "gloo", facts["parameters"], SITES * RANKS, 8)}
+        elif part == "ours":
+            row = {"seconds": collective(args, "reducers", facts["fragment"], SITES, 20, "int8")}
         else:
-            found = ((seed, {"train": train, "kill": kill}[part](args, seed)) for seed in seeds)
-        for seed, row in found:
-            row = {"part": part, "seed": seed, **shape, **row}
-            facts = row if part == "curve" else facts
-            print(f"# {part}, seed {seed}: done", file=sys.stderr)
-            yield row
+            row = train(args, seed, every) if part == "train" else kill(args, seed)
+        yield {"part": part, "seed": seed, **shape, **row}
 
 
 def summary(lines):
     """Returns lines of Markdown."""
-    by = {(r["part"], r["seed"]): r for r in lines}
-    seeds = sorted(s for part, s in by if part == "train" and ("curve", s) in by)
-    text = ["| seed | synchronous | outer steps | difference | s | not hidden, mean of sites | equal bits |"]
-    text += ["|---" * 7 + "|"]
-    for s in seeds:
-        sync, ours = by["curve", s], by["train", s]
+    by = {key_of(r): r for r in lines}
+    runs = [r for r in lines if r["part"] == "train" and ("curve", r["seed"], 0) in by]
+    text = ["| sync_every | seed | synchronous | outer steps | difference | s | not hidden, mean | equal bits |"]
+    text += ["|---" * 8 + "|"]
+    for ours in runs:
         hidden = statistics.fmean(ours["waited"]) / ours["seconds"]
-        one, two, equal = sync["final"], ours["final"], "yes" if ours["equal_bits"] else "**no**"
+        one, two = by["curve", ours["seed"], 0]["final"], ours["final"]
+        equal = "yes" if ours["equal_bits"] else "**no**"
         text.append(
-            f"| {s} | {one:.4f} | {two:.4f} | {two / one - 1:+.2%} | {ours['seconds']:.0f} | {hidden:.1%} | {equal} |"
+            f"| {ours['sync_every']} | {ours['seed']} | {one:.4f} | {two:.4f} | {two / one - 1:+.2%} | "
+            f"{ours['seconds']:.0f} | {hidden:.1%} | {equal} |"
         )
-    if seeds and ("gloo", 0) in by and ("ours", 0) in by:
-        text += ["", *communication([by["train", s] for s in seeds], by["gloo", 0], by["ours", 0])]
-    if ("kill", 0) in by:
+    if ("gloo", 0, 0) in by and ("ours", 0, 0) in by:
+        for every in sorted({r["sync_every"] for r in runs}, reverse=True):
+            own = [r for r in runs if r["sync_every"] == every]
+            text += ["", f"With sync_every {every}:", *communication(own, by["gloo", 0, 0], by["ours", 0, 0])]
+    if ("kill", 0, 0) in by:
         facts = ("events", "steps_done", "outer_steps", "longest_step_s", "median_step_s")
-        text += ["", "A site killed three times: " + json.dumps({k: by["kill", 0][k] for k in facts})]
+        text += ["", "A site killed three times: " + json.dumps({k: by["kill", 0, 0][k] for k in facts})]
     return text
 
 
@@ -321,24 +343,26 @@ def draw(lines, folder):
     curves = runpy.run_path(str(ROOT / "bench/wire/plot.py"))
     COLOURS, Curves = curves["COLOURS"], curves["Curves"]
 
-    seeds = set.intersection(*({r["seed"] for r in lines if r["part"] == part} for part in ("curve", "train")))
-    if not seeds:
+    sync = {r["seed"]: r for r in lines if r["part"] == "curve"}
+    runs = {"synchronous DDP": list(sync.values())}
+    for r in (r for r in lines if r["part"] == "train" and r["seed"] in sync):
+        runs.setdefault(f"sync_every {r['sync_every']}, int8", []).append(r)
+    if len(runs) == 1:
         return
     series = {}
-    for part, name in (("curve", "synchronous DDP"), ("train", "outer steps, int8")):
-        runs = [r for r in lines if r["part"] == part and r["seed"] in seeds]
-        columns = zip(*([*r["curve"], [r["steps"], r["final"]]] for r in runs))
+    for name, own in runs.items():
+        columns = zip(*([*r["curve"], [r["steps"], r["final"]]] for r in own))
         series[name] = {c[0][0]: statistics.fmean(v for _, v in c) for c in columns}
     shape = lines[0]
     tokens = SITES * RANKS * shape["rows"] * 64 / 1000
     top = max(max(v.values()) for v in series.values())
     low = min(min(v.values()) for v in series.values())
     chart = Curves("Four sites of two ranks: loss at equal tokens",
-                   f"{shape['rtt_ms']:g} ms round trip, {shape['rate']}; seeds: {len(seeds)}; nats a letter",
+                   f"{shape['rtt_ms']:g} ms round trip, {shape['rate']}; seeds: {len(sync)}; nats a letter",
                    (EVERY * tokens, shape["steps"] * tokens), (low - 0.05, top + 0.05))  # fmt: skip
     chart.grid([round(shape["steps"] * tokens * i / 4) for i in range(1, 5)], "thousand letters", "validation loss")
     labels = []
-    for (name, found), colour in zip(series.items(), (COLOURS["float32"], COLOURS["int8"])):
+    for (name, found), colour in zip(series.items(), COLOURS.values()):
         chart.line([(chart.x(step * tokens), chart.y(v)) for step, v in sorted(found.items())], colour)
         labels.append((found[max(found)], f"{name}: {found[max(found)]:.3f}", colour, False))
     chart.labels(labels)
@@ -356,6 +380,7 @@ def main():
             net.check_machine()
         for row in measure(args, list(lines)):
             lines.append(row)
+            print(f"# {' '.join(map(str, key_of(row)))}: done", file=sys.stderr)
             with open(args.out, "a", encoding="utf-8") as f:
                 f.write(json.dumps(row) + "\n")
     shape = shape_of(args)
