@@ -69,6 +69,8 @@ def make_parser():
     one.add_argument("--rate", default="1gbit", help="rate of every link, both ways, or none (default %(default)s)")
     one.add_argument("--queue-ms", type=float, default=5, help="queue of a switch port, in ms (default %(default)s)")
     one.add_argument("--delay-us", type=float, default=0, help="more delay on the way to each host, in us (default 0)")
+    one.add_argument("--rtt-ms", type=float, default=0, help="round trip of a worker to the reducers, and of two "
+                     "ranks of a peer; five operations after a warm one (default 0)")
     one.add_argument("--mixed", action="store_true", help="also measure with reducers on the workers' hosts too")
     one.add_argument("--half", action="store_true", help="one reducer's link at half the rate; map by reductionctl "
                      "plan")
@@ -96,8 +98,11 @@ def make_parser():
 def parse_arguments():
     p = make_parser()
     args = p.parse_args()
-    if args.n is None and (args.k is not None or args.mixed or args.half or args.loopback or args.delay_us):
-        p.error("--k, --mixed, --half, --loopback and --delay-us describe a case of your own: give --n too")
+    if args.n is None and (args.k is not None or args.mixed or args.half or args.loopback or args.delay_us
+                           or args.rtt_ms):
+        p.error("--k, --mixed, --half, --loopback, --delay-us and --rtt-ms describe a case of your own: give --n too")
+    if args.delay_us and args.rtt_ms:
+        p.error("--delay-us and --rtt-ms both make links longer: give one of them")
     if args.n is not None and args.cases:
         p.error("--cases chooses from the table and --n describes another case: give one of them")
     if args.n is not None and (args.n < 1 or (args.k is not None and args.k < 1)):
@@ -126,7 +131,7 @@ def cases_of(args):
     if args.n is not None:
         rate, kind = ("none", LOOPBACK) if args.loopback else (args.rate, SHAPED)
         chosen = [Case("own", args.n, args.k or args.n, kind, rate, args.queue_ms, args.delay_us, mixed=args.mixed,
-                       half=args.half)]
+                       half=args.half, rtt_ms=args.rtt_ms, iters=5 if args.rtt_ms else 0)]
     else:
         chosen = [c for c in TABLE if (c.name in args.cases if args.cases else (args.full or not c.only_full)
                                        and not c.asked)]
@@ -208,7 +213,7 @@ class Results:
         """Makes the laboratory and launches every system with every size once. With a round trip there are two
         laboratories, see Case.delays_us()."""
         begun = time.monotonic()
-        ours = [e for e in self.entries if e[0].name.startswith("reduction")]
+        ours = [e for e in self.entries if e[0].name.startswith("reduction") or isinstance(e[0], systems.BareLoop)]
         peers = [e for e in self.entries if e not in ours]
         for entries, peer in ((ours, False), (peers, True)) if self.case.rtt_ms else ((self.entries, False),):
             if entries:

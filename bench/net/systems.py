@@ -403,7 +403,8 @@ def _wait_listening(what, server, log):
 
 class BareLoop(System):
     """tcp-loop in place of the reducers: it sends back what it receives and adds nothing. It has as many connections as
-    ours: one from each worker to each reducer, with CHUNK bytes in each read and write and WINDOW bytes in flight."""
+    ours: one from each worker to each reducer, with CHUNK bytes in each read and write and WINDOW bytes in flight. On a
+    long link twice bandwidth x round trip is in flight, so TCP alone limits it."""
 
     name = "bare-loop"
     CHUNK = 32 << 10  # bytes; the default of sharding.chunk_bytes
@@ -427,8 +428,10 @@ class BareLoop(System):
     def start_ranks(self, launch):
         place, lab = launch.place, launch.lab
         echoes = ",".join(f"{place.address(lab, host)}:{port}" for host, port in place.reducers)
+        rtt_us = max(lab.delays.get(w, 0) for w in place.workers) + max(lab.delays.get(h, 0) for h, _ in place.reducers)
+        window = max(self.WINDOW, int(2 * max(lab.rate) / 8e6 * rtt_us / len(place.reducers)))
         return _each_rank(launch, lambda _: [launch.build / "bench/tcp-loop", "ask", echoes, launch.size,
-                                             launch.iters, launch.warmup, self.WINDOW, self.CHUNK])
+                                             launch.iters, launch.warmup, window, self.CHUNK])
 
 
 def peers():
