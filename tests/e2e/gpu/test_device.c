@@ -517,8 +517,6 @@ static void end_pending(struct rank *r, bool abort)
 	all_here(r);
 	if (r->rank == 0 && abort)
 		EXPECT_RC(reduction_abort(r->comm, "it is enough", &r->err), 0);
-	if (abort)
-		all_here(r); /* no rank leaves before that */
 	if (r->rank == 0 && !abort)
 		EXPECT_RC(reduction_close(r->comm, &r->err), 0);
 	for (int i = 0; i < PENDING && r->rank == 0; i++) {
@@ -526,6 +524,8 @@ static void end_pending(struct rank *r, bool abort)
 		device_free(r, x[i]);
 	}
 	free(bytes);
+	if (abort)
+		all_here(r); /* a rank that leaves earlier may be the reason that wins */
 	if (abort || r->rank != 0)
 		EXPECT_RC(reduction_close(r->comm, &r->err), 0);
 }
