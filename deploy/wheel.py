@@ -42,6 +42,8 @@ License-File: LICENSE
 Requires-Python: >=3.9
 Provides-Extra: numpy
 Requires-Dist: numpy; extra == 'numpy'
+Provides-Extra: torchft
+Requires-Dist: torchft>=0.2; extra == 'torchft'
 Description-Content-Type: text/markdown
 
 {description}"""

@@ -154,7 +154,8 @@ torch-cuda: all ## check PyTorch's CUDA tensors on a fake CUDA, without a GPU; i
 	$(PYTHON) tests/run.py --only e2e --match torch_cuda $(B)
 
 TRAINERS_TORCH ?= torch==2.13.0
-TRAINERS := numpy transformers accelerate trl peft datasets lightning timm deepspeed "ray[train]" torchft==0.2.0 setuptools
+TRAINERS := numpy transformers accelerate trl peft datasets lightning timm deepspeed "ray[train]" torchft==0.2.0 \
+  parameterized setuptools
 trainers: all ## train with packages of PyPI, with gloo and with our backend; into VENVS=build/venvs
 	$(PYTHON) tests/venv.py trainers $(TRAINERS_TORCH) $(TRAINERS) || [ $$? = 77 ]
 	$(PYTHON) tests/venv.py trainers-4.46 $(TRAINERS_TORCH) "numpy<2" transformers==4.46.3 "accelerate<1.2" setuptools || [ $$? = 77 ]

@@ -33,9 +33,10 @@ PYTHONS = {
 OTHERWISE = "3.11"  # that of Debian 12, for which each of these has a wheel
 OWN = (
     "test_torch_group", "test_torch_features", "test_torch_replace", "test_torch_errors", "test_torch_train",
-    "test_torch_mesh", "test_torch_state",
+    "test_torch_mesh", "test_torch_state", "test_torchft",
 )  # fmt: skip
-SHORT = ("test_torch_group", "test_torch_features", "test_torch_replace", "test_torch_state")
+SHORT = ("test_torch_group", "test_torch_features", "test_torch_replace", "test_torch_state", "test_torchft")
+TORCHFT = "torchft==0.2.0"  # needs torch 2.7
 DOWNLOAD = 600  # seconds
 
 
@@ -59,7 +60,8 @@ def install(folder, version):
     else:
         fail_or_skip(f"Pythons {PYTHONS[version]} and {OTHERWISE} are not installed and cannot be downloaded")
     numpy = "numpy<2" if version.startswith(("1.", "2.0.")) else "numpy"
-    argv = ["uv", "pip", "install", "-q", "--python", python, f"torch=={version}", numpy, "setuptools"]
+    more = [TORCHFT] if tuple(map(int, version.split("."))) >= (2, 7) else []
+    argv = ["uv", "pip", "install", "-q", "--python", python, f"torch=={version}", numpy, "setuptools", *more]
     try:
         done = subprocess.run(argv, capture_output=True, text=True, timeout=DOWNLOAD)
     except subprocess.TimeoutExpired:

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torchft's Manager with two replicas of one rank each. The group is made anew for each quorum, by the backend's own
-function; every step must be committed by both replicas."""
+"""torchft's Manager with two replicas of one rank each. Every step must be committed by both."""
 
 import datetime
 import os
@@ -8,39 +7,23 @@ import subprocess
 import sys
 
 import common
+import reduction.torchft
 import torch
 import torchft
-from torch.distributed import TCPStore, distributed_c10d
+from torch.distributed import TCPStore
 
 STEPS = 6
 
 
-class Group(torchft.process_group.ProcessGroupWrapper):
-    """A group of the backend `reduction` that torchft can configure again."""
-
-    def _create_pg(self, store, rank, world_size):
-        options = distributed_c10d._DistributedBackendOptions()
-        options.store, options.group_rank, options.group_size = store, rank, world_size
-        options.timeout, options.group_id = self._timeout, f"quorum {self._quorum_id}"
-        made = torch.distributed.Backend._plugins["REDUCTION"].creator_fn(options, None)
-        if isinstance(made, torch.distributed.ProcessGroup):
-            return made
-        group = torch.distributed.ProcessGroup(store, rank, world_size)  # the backend is a Backend
-        kind = torch.distributed.ProcessGroup.BackendType.CUSTOM
-        group._register_backend(torch.device("cpu"), kind, made)
-        group._set_default_backend(kind)
-        return group
-
-    def getBackendName(self):
-        return "torchft-reduction"
-
-
 def replica(number):
     store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-    kind = Group if common.BACKEND == "reduction" else torchft.ProcessGroupGloo
+    if common.BACKEND == "reduction":
+        group = reduction.torchft.ProcessGroupReduction(timeout=datetime.timedelta(seconds=60))
+    else:
+        group = torchft.ProcessGroupGloo(timeout=datetime.timedelta(seconds=60))
     net = common.network()
     manager = torchft.Manager(
-        pg=kind(timeout=datetime.timedelta(seconds=60)), load_state_dict=net.load_state_dict, state_dict=net.state_dict,
+        pg=group, load_state_dict=net.load_state_dict, state_dict=net.state_dict,
         min_replica_size=2, rank=0, world_size=1, store_addr="127.0.0.1", store_port=store.port,
         replica_id=f"replica{number}", hostname="127.0.0.1", timeout=datetime.timedelta(seconds=120),
         quorum_timeout=datetime.timedelta(seconds=120), connect_timeout=datetime.timedelta(seconds=120),

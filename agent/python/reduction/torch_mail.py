@@ -188,7 +188,8 @@ class Letter(_c10d.Work):
             if time.monotonic() > until:
                 sender = "any rank" if self._source is None else f"rank {self._source}"
                 raise errors.ReductionTimeoutError(
-                    errors.ETIMEOUT, f"no message with tag {self._tag} has come from {sender} within {limit:g} s"
+                    errors.ETIMEOUT,
+                    f"recv timed out: no message with tag {self._tag} has come from {sender} within {limit:g} s",
                 )
         return True
 

@@ -108,25 +108,17 @@ class Operations(OtherOperations):
         store = of_attempt(origin.store)
         self._origin = origin
         self._given = given
-        self._rank, self._size = rank, size
-        self._sequence = 0
-        self._several: Optional[List[Any]] = None
-        self._places = Places()
         key = f"{name} {members}" if members else ""
         given = dict(given or {})
         local = given.pop("local", None)
         former = max(_retire(key), _retire(_slices_key(key)))
         facts = exchange(store, rank, size, former, timeout)
-        self._mesh = Mesh(store, rank, size, timeout, address_of(facts, rank))
-        self._nccl: Any = None
+        channel = _make_channel(key, members, facts, rank, timeout.total_seconds(), given)
+        self._attach(store, rank, size, timeout, address_of(facts, rank), channel)
         if torch.cuda.is_available() and torch.distributed.is_nccl_available():
             nccl_options = _c10d.ProcessGroupNCCL.Options()
             nccl_options._timeout = timeout
             self._nccl = _c10d.ProcessGroupNCCL(_c10d.PrefixStore("nccl", store), rank, size, nccl_options)
-        self._channel = _make_channel(key, members, facts, rank, timeout.total_seconds(), given)
-        self._node: Optional[NodeSum] = None  # then all_reduce uses the channel `_slices`
-        self._channels = [self._channel]
-        self._mail = Mailbox(store, rank, size, self._channel)
         if local is not None:
             name = f"{key} {_serials[key]}"
             self._node, slices = node_sum(local, store, place(facts, rank), name, rank, size, timeout)
@@ -134,6 +126,26 @@ class Operations(OtherOperations):
                 slices = {**_common(facts, given), **slices}
                 self._slices = _open_channel(_slices_key(key), slices, timeout.total_seconds(), None)
                 self._channels.append(self._slices)
+
+    def _attach(
+        self, store: Any, rank: int, size: int, timeout: datetime.timedelta, address: str, channel: Channel
+    ) -> None:
+        """Sets up what operations need. Nothing is connected yet.
+
+        Args:
+            store: the group's.
+            address: of this machine, for the other ranks; "" if it is not known.
+        """
+        self._rank, self._size = rank, size
+        self._sequence = 0
+        self._several: Optional[List[Any]] = None
+        self._places = Places()
+        self._mesh = Mesh(store, rank, size, timeout, address)
+        self._nccl: Any = None
+        self._channel = channel
+        self._node: Optional[NodeSum] = None  # then all_reduce uses the channel `_slices`
+        self._channels = [channel]
+        self._mail = Mailbox(store, rank, size, channel)
 
     def _part(self, store: Any, ranks: Sequence[int], timeout: datetime.timedelta, name: str) -> Origin:
         """Returns what a group of some of this group's ranks is made of; this rank is one of them."""
