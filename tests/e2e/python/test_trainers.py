@@ -193,6 +193,17 @@ class Others(Trainers):
     def test_torchft(self):
         self.both([PROGRAMS / "torchft_manager.py"])
 
+    def test_torchft_suite(self):
+        """torchft's own tests, with our group."""
+        with harness.Cluster() as c:
+            env = {**harness.worker_env(), "BACKEND": "reduction", "CUDA_VISIBLE_DEVICES": "", "REDUCTION_CONFIG": "",
+                   "REDUCTION_REDUCERS": c.address(0)}  # fmt: skip
+            suite = c.start("suite", [venv.python(self.environment), PROGRAMS / "torchft_suite.py"], env)
+            status = suite.wait(400)
+            found = [row["result"] for row in suite.objects()]
+            self.assertEqual((status, found.count("failed")), (0, 0), suite.report())
+            self.assertGreater(found.count("passed"), 50)
+
 
 if __name__ == "__main__":
     harness.main()
