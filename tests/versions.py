@@ -35,7 +35,7 @@ OWN = (
     "test_torch_group", "test_torch_features", "test_torch_replace", "test_torch_errors", "test_torch_train",
     "test_torch_mesh", "test_torch_state", "test_torchft",
 )  # fmt: skip
-SHORT = ("test_torch_group", "test_torch_features", "test_torch_replace", "test_torch_state", "test_torchft")
+SHORT = ("test_torch_group", "test_torch_features", "test_torch_replace", "test_torch_state")
 TORCHFT = "torchft==0.2.0"  # needs torch 2.7
 DOWNLOAD = 600  # seconds
 

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # run: beside-others no-tsan
 """torchft's process group over reducers: replicas that come and go, on the connections that they have, each operation,
-errors, and the end. Needs torchft, which is not part of Debian: `make versions-ci` runs it with that of PyPI, and
+errors, and the end. Needs torchft, which is not part of Debian: `make versions` runs it with that of PyPI, and
 `make trainers` runs torchft's own tests.
 """
 
