@@ -70,6 +70,7 @@ while step < steps:
     if rank == 0:
         torch.save({"net": net.state_dict(), "optimizer": optimizer.state_dict(), "step": step}, folder / "new")
         (folder / "new").replace(folder / "checkpoint")
+        say("saved", step=step)
 if state:
     state.close()
 crc = zlib.crc32(b"".join(p.detach().numpy().tobytes() for p in net.parameters()))
