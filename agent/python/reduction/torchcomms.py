@@ -10,8 +10,8 @@ in the store that new_comm() was given, or in that of MASTER_ADDR and MASTER_POR
 pair of RANKS that is set.
 
 torch.distributed needs none of this: with TORCH_DISTRIBUTED_USE_TORCHCOMMS=1 it still makes groups of the backend
-`reduction` itself, unless this module was imported before. torchcomms 0.3 does not pass abort() and reconfigure() on to
-backends in Python: call them on comm.get_backend_impl().
+`reduction` itself. If this module was imported before, torch makes them of torchcomms, and pg_options have no effect.
+torchcomms 0.3 does not pass abort() on to backends in Python: call comm.get_backend_impl().abort().
 """
 
 import datetime
@@ -29,6 +29,7 @@ from .torch_several import Several
 
 _c10d = torch._C._distributed_c10d
 _HINT = f"{NAME}."
+_stores: Dict[Tuple[str, str], Any] = {}  # by host and port of the master: rank 0 can listen there once
 RANKS = (("TORCHCOMM_RANK", "TORCHCOMM_SIZE"), ("RANK", "WORLD_SIZE"), ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
          ("PMI_RANK", "PMI_SIZE"), ("SLURM_PROCID", "SLURM_NTASKS"))  # fmt: skip
 
@@ -60,10 +61,6 @@ def _store(given: Any, name: str, rank: int, timeout: datetime.timedelta) -> Any
     if (host, port) not in _stores:
         _stores[host, port] = _c10d.TCPStore(host, int(port), None, rank == 0, timeout, wait_for_workers=False)
     return _c10d.PrefixStore(name, _stores[host, port])
-
-
-# by host and port of the master: rank 0 can listen there once
-_stores: Dict[Tuple[str, str], Any] = {}
 
 
 class ReductionComm(torchcomms.TorchCommBackend):
