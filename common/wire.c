@@ -28,3 +28,10 @@ unsigned rs_wire_decoded(unsigned up, unsigned down)
 		return 8;
 	return rs_wire_half_bytes(up, 4) <= 2 || rs_wire_half_bytes(down, 4) <= 2 ? 4 : 2;
 }
+
+uint32_t rs_wire_chunk_most(uint32_t chunk_bytes, uint32_t decoded_bytes)
+{
+	bool small = decoded_bytes > 4 * chunk_bytes; /* elements of 4 bits fill a chunk */
+
+	return (uint32_t)rs_wire_bytes(small ? RS_WIRE_INT4 : RS_WIRE_INT8, 0, small ? 2 * chunk_bytes : chunk_bytes);
+}

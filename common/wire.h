@@ -81,4 +81,8 @@ static inline size_t rs_wire_bytes(unsigned wire, size_t dtype_size, size_t n)
 	return rs_wire_has_blocks(wire) ? codes + (n + RS_WIRE_BLOCK - 1) / RS_WIRE_BLOCK * RS_WIRE_SCALE : codes;
 }
 
+/* Returns the most bytes that any chunk of a job has on the network, with scales. Both
+ * arguments are those of the job: see operation_chunk_elems(). */
+uint32_t rs_wire_chunk_most(uint32_t chunk_bytes, uint32_t decoded_bytes);
+
 #endif

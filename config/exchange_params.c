@@ -62,6 +62,14 @@ uint32_t exchange_params_others_window(const struct exchange_params *p, unsigned
 	return exchange_params_window_of(p, LONG_BYTES, links);
 }
 
+uint64_t exchange_params_lead(const struct exchange_params *p, uint32_t window, unsigned links)
+{
+	uint64_t lead = (uint64_t)LEAD_PER_LINK * links, wide = (uint64_t)window * links;
+
+	lead = p->shards > lead ? p->shards : lead;
+	return window > p->window && wide > lead ? wide : lead;
+}
+
 /* Returns the living reducer whose load grows least with one more shard of a dead
  * reducer. */
 static unsigned exchange_params_heir(const struct exchange_params *p, const uint32_t *lives, const unsigned *share,

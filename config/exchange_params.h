@@ -64,6 +64,7 @@ static inline const char *exchange_params_address(const struct exchange_params *
 void exchange_params_place(const struct exchange_params *p, const uint32_t *lives, uint16_t *owner, uint16_t *lane);
 
 enum {
+	LEAD_PER_LINK = 8,            /* chunks for each connection in the lead of one building */
 	LONG_ROUND_TRIPS = 4,         /* bandwidth x round trip in flight at most: some for the repair of losses */
 	LONG_BYTES = 32 << 20,        /* in flight at most if the bandwidth is not configured */
 	LONG_BYTES_PER_S = 1250000000 /* bandwidth that is assumed then: the limit above ends it */
@@ -75,5 +76,8 @@ uint32_t exchange_params_window(const struct exchange_params *p, uint64_t rtt_us
 /* Returns the largest window that a worker has memory for because a link of another rank
  * is long: LONG_BYTES in flight on all its connections. */
 uint32_t exchange_params_others_window(const struct exchange_params *p, unsigned links);
+/* Returns by how many chunks a connection may be ahead of the slowest one, if the largest
+ * window is this one. */
+uint64_t exchange_params_lead(const struct exchange_params *p, uint32_t window, unsigned links);
 
 #endif

@@ -38,13 +38,6 @@ uint32_t operation_chunk_elems(const struct operation *o, uint32_t chunk_bytes, 
 	return (n < most ? n : most) & ~(uint32_t)(RS_WIRE_BLOCK - 1);
 }
 
-uint32_t operation_chunk_most(uint32_t chunk_bytes, uint32_t decoded_bytes)
-{
-	bool small = decoded_bytes > 4 * chunk_bytes; /* elements of 4 bits fill a chunk */
-
-	return (uint32_t)rs_wire_bytes(small ? RS_WIRE_INT4 : RS_WIRE_INT8, 0, small ? 2 * chunk_bytes : chunk_bytes);
-}
-
 int operation_check_same(const struct operation_call *call_a, const struct operation_call *call_b, struct rs_err *e)
 {
 	const struct operation *a = call_a->of, *b = call_b->of;

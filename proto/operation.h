@@ -84,9 +84,6 @@ static inline void operation_choose_job_wire(struct operation *o, unsigned up, u
  * consist of whole blocks. */
 uint32_t operation_chunk_elems(const struct operation *o, uint32_t chunk_bytes, uint32_t decoded_bytes);
 
-/* Returns the most bytes that any chunk has on the network, with scales. */
-uint32_t operation_chunk_most(uint32_t chunk_bytes, uint32_t decoded_bytes);
-
 /* Returns the bytes in memory of every chunk but the last: chunk_bytes unless it is
  * encoded. A ring consists of whole ones, so that no chunk wraps. */
 static inline uint64_t operation_span(const struct operation *o, uint32_t chunk_bytes, uint32_t decoded_bytes)

@@ -3,6 +3,7 @@
  * process says what its own machine has; the ends of a link need the same. */
 #include "deploy/ctl/doctor.h"
 
+#include "common/socket_buffer.h"
 #include "config/limits.h"
 
 #include <inttypes.h>
@@ -10,7 +11,6 @@
 #include <string.h>
 
 enum {
-	FAR_OVERHEAD = 2,       /* a socket buffer has room for half as many bytes in flight */
 	FAR_SEGMENT = 1448,     /* bytes of a full TCP segment in an Ethernet frame */
 	FAR_FIRST_SEGMENTS = 10 /* that TCP sends in the first round trip after a pause */
 };
@@ -40,19 +40,19 @@ static uint64_t far_larger(uint64_t a, uint64_t b)
 static void judge_sockets(struct findings *all, const struct far *f)
 {
 	const Reduction__V1__NetworkStatus *net = f->net;
-	uint64_t mib = UINT64_C(1) << 20, wanted = ((uint64_t)(2 * FAR_OVERHEAD * f->each) / mib + 1) * mib, has;
+	uint64_t wanted = socket_buffer(f->each), has;
 	char evidence[300], action[FINDING_ACTION];
 
 	if (net->n_rmem != 3 || net->n_wmem != 3)
 		return;
 	has = net->rmem[2] < net->wmem[2] ? net->rmem[2] : net->wmem[2];
-	if (f->each <= (double)has / FAR_OVERHEAD)
+	if (f->each <= (double)has / SOCKET_OVERHEAD)
 		return;
 	snprintf(
 	    evidence, sizeof evidence,
 	    "a connection to %s with a round trip of %.1f ms needs %.1f MB in flight; a buffer of %.1f MB has room "
 	    "for %.1f",
-	    f->peer, f->rtt_us / 1e3, f->each / 1e6, (double)has / 1e6, (double)has / FAR_OVERHEAD / 1e6);
+	    f->peer, f->rtt_us / 1e3, f->each / 1e6, (double)has / 1e6, (double)has / SOCKET_OVERHEAD / 1e6);
 	snprintf(action, sizeof action,
 		 "on both ends: sysctl -w net.ipv4.tcp_rmem=\"%" PRIu64 " %" PRIu64 " %" PRIu64
 		 "\" net.ipv4.tcp_wmem=\"%" PRIu64 " %" PRIu64 " %" PRIu64 "\"; or more reducers.lanes",

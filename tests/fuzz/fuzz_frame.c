@@ -71,8 +71,8 @@ static void try_encodings(struct fuzz_input *in)
 	elems = operation_chunk_elems(&o, chunk, decoded);
 	must(elems > 0 && elems * (uint64_t)(operation_is_encoded(&o) ? sizeof(float) : 1) <= decoded);
 	must(!operation_is_encoded(&o) || elems % RS_WIRE_BLOCK == 0);
-	must(operation_up_bytes(&o, elems) <= operation_chunk_most(chunk, decoded));
-	must(operation_down_bytes(&o, elems) <= operation_chunk_most(chunk, decoded));
+	must(operation_up_bytes(&o, elems) <= rs_wire_chunk_most(chunk, decoded));
+	must(operation_down_bytes(&o, elems) <= rs_wire_chunk_most(chunk, decoded));
 }
 
 static bool plain(const char *text)

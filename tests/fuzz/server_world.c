@@ -164,7 +164,7 @@ static void check_result(struct world *w, const struct conn *c)
 	    ((c->job * RS_LANES_MAX + c->hello.lane) * FRAME_PRIORITIES + f->of.priority) << 32 | c->epoch;
 	struct result *r = &w->results[(stream * 0x10001 + f->of.seq * 31 + f->chunk) % RESULTS];
 
-	must(f->payload_len <= operation_chunk_most(c->hello.chunk_bytes, c->hello.decoded_bytes));
+	must(f->payload_len <= rs_wire_chunk_most(c->hello.chunk_bytes, c->hello.decoded_bytes));
 	must(f->of.priority < c->hello.priorities);
 	must(f->generation == c->hello.generation);
 	if (!f->payload_len)

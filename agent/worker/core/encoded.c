@@ -14,7 +14,7 @@ enum { ENCODED_PIECE = 8 * RS_WIRE_BLOCK };
 /* Returns the bytes of the largest encoded chunk. */
 static size_t encoded_stride(const struct exchange_params *p)
 {
-	return (operation_chunk_most(p->chunk_bytes, p->decoded_bytes) + 63) & ~(size_t)63;
+	return (rs_wire_chunk_most(p->chunk_bytes, p->decoded_bytes) + 63) & ~(size_t)63;
 }
 
 /* Returns the places of a link: those of its streams, and the landing. */

@@ -57,12 +57,6 @@
 #include <stdint.h>
 #include <sys/uio.h>
 
-enum {
-	/* Chunks for each link by which a link may be ahead of the slowest one; see
-	 * stream_within_lead(). More if there are more shards than that. */
-	EXCHANGE_LEAD_PER_LINK = 8,
-};
-
 struct exchange;
 
 enum {

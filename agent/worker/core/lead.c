@@ -2,14 +2,14 @@
 #include "agent/worker/core/lead.h"
 
 #include "common/assert.h"
+#include "common/wire.h"
 #include "proto/features.h"
-#include "proto/operation.h"
 
 #include <stdlib.h>
 
 size_t lead_retained_bytes(const struct exchange_params *p)
 {
-	return operation_chunk_most(p->chunk_bytes, p->decoded_bytes);
+	return rs_wire_chunk_most(p->chunk_bytes, p->decoded_bytes);
 }
 
 uint32_t lead_retained_ring(const struct exchange_params *p, uint32_t ring)
@@ -20,9 +20,7 @@ uint32_t lead_retained_ring(const struct exchange_params *p, uint32_t ring)
 /* Returns the lead that the configuration gives. */
 static uint64_t lead_base(const struct exchange *x)
 {
-	uint64_t least = (uint64_t)EXCHANGE_LEAD_PER_LINK * x->links_n;
-
-	return x->params->shards > least ? x->params->shards : least;
+	return exchange_params_lead(x->params, x->params->window, x->links_n);
 }
 
 void lead_init(struct exchange *x)
@@ -100,7 +98,8 @@ int lead_take_window(struct link *l, uint32_t window, struct rs_err *e)
 
 int lead_fix(struct exchange *x, struct rs_err *e)
 {
-	uint64_t most = 0, lead;
+	uint32_t most = 0;
+	uint64_t lead;
 
 	if (x->lead_fixed)
 		return RS_OK;
@@ -111,8 +110,8 @@ int lead_fix(struct exchange *x, struct rs_err *e)
 
 		most = window > most ? window : most;
 	}
-	lead = most * x->links_n;
-	if (most <= x->params->window || lead <= x->max_lead)
+	lead = exchange_params_lead(x->params, most, x->links_n);
+	if (lead <= x->max_lead)
 		return RS_OK;
 	if (x->retaining && x->retain.size <= lead) { /* it may be larger since an earlier generation */
 		retain_close(&x->retain);

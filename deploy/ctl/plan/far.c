@@ -6,10 +6,6 @@
 
 #include <math.h>
 
-/* Chunks for each connection by which one may be ahead of the slowest one, as in
- * agent/worker/core/exchange.h. */
-enum { LEAD_PER_CONNECTION = 8 };
-
 /* Returns the bytes a second of each connection to a reducer, for the plan's time. */
 static double rate_of(const struct plan *p, const struct rs_config *cfg, unsigned r)
 {
@@ -23,10 +19,10 @@ static double rtt_of(const struct rs_config *cfg, unsigned r)
 	return cfg->reducers[r].rtt_ms / 1e3;
 }
 
-/* Returns the most bytes of a result that is retained: chunk and scales. */
-static uint64_t result_bytes(const struct rs_config *cfg)
+/* Returns the bytes of a result that is retained, as agent/worker/core/retain.c has it. */
+static uint64_t result_bytes(const struct exchange_params *p)
 {
-	return (rs_wire_bytes(RS_WIRE_INT8, 0, cfg->sharding.chunk_bytes) + 63) & ~UINT64_C(63);
+	return (rs_wire_chunk_most(p->chunk_bytes, p->decoded_bytes) + 63) & ~UINT64_C(63);
 }
 
 /* Takes the windows, and the time that they allow. */
@@ -53,7 +49,6 @@ void plan_far(struct plan *p, const struct rs_config *cfg)
 {
 	struct exchange_params params = rs_config_exchange(cfg);
 	struct plan_far *far = &p->far;
-	uint64_t lead;
 
 	*far = (struct plan_far){.window = cfg->sharding.window};
 	for (unsigned r = 0; r < p->reducers_n; r++) {
@@ -64,16 +59,15 @@ void plan_far(struct plan *p, const struct rs_config *cfg)
 	if (far->rtt == 0)
 		return;
 	take_windows(p, cfg, &params);
-	lead = (uint64_t)far->connections * (far->window > cfg->sharding.window ? far->window : LEAD_PER_CONNECTION);
-	lead = lead > p->shards ? lead : p->shards;
 	if (cfg->job.retain && p->reducers_n > 1)
-		far->retained = (lead + 1) * cfg->sharding.priorities * result_bytes(cfg);
+		far->retained = (exchange_params_lead(&params, far->window, far->connections) + 1) *
+				cfg->sharding.priorities * result_bytes(&params);
 }
 
 void plan_far_sockets(struct plan *p, const struct rs_config *cfg, const struct plan_sockets *s)
 {
 	struct plan_far *far = &p->far;
-	double holds = (double)(s->rmem[2] < s->wmem[2] ? s->rmem[2] : s->wmem[2]) / PLAN_SOCKET_OVERHEAD;
+	double holds = (double)(s->rmem[2] < s->wmem[2] ? s->rmem[2] : s->wmem[2]) / SOCKET_OVERHEAD;
 
 	far->sockets = *s;
 	far->socket = holds;
@@ -95,7 +89,5 @@ void plan_far_sockets(struct plan *p, const struct rs_config *cfg, const struct 
 
 uint64_t plan_far_buffer(const struct plan *p)
 {
-	uint64_t mib = UINT64_C(1) << 20, bytes = (uint64_t)(2 * PLAN_SOCKET_OVERHEAD * p->far.product_each);
-
-	return (bytes / mib + 1) * mib;
+	return socket_buffer(p->far.product_each);
 }

@@ -22,6 +22,7 @@
 #define RS_DEPLOY_CTL_PLAN_PLAN_H
 
 #include "common/error.h"
+#include "common/socket_buffer.h"
 #include "common/wire.h"
 #include "config/config.h"
 #include "config/exchange_params.h"
@@ -133,10 +134,6 @@ struct plan_sockets {
 	bool read;                 /* from this machine; otherwise Linux's defaults */
 	uint64_t rmem[3], wmem[3]; /* bytes: least, default, most */
 };
-
-/* A buffer has room for half as many bytes in flight: the kernel counts its own
- * structures too. Since Linux 6.6 it may be more: the kernel measures the ratio. */
-enum { PLAN_SOCKET_OVERHEAD = 2 };
 
 /* What links with a long round trip cost and need, at the speed of the plan. */
 struct plan_far {
