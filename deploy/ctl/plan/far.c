@@ -19,7 +19,7 @@ static double rtt_of(const struct rs_config *cfg, unsigned r)
 	return cfg->reducers[r].rtt_ms / 1e3;
 }
 
-/* Returns the bytes of a result that is retained, as agent/worker/core/retain.c has it. */
+/* Returns the bytes of a retained result, as agent/worker/core/retain.c has it. */
 static uint64_t result_bytes(const struct exchange_params *p)
 {
 	return (rs_wire_chunk_most(p->chunk_bytes, p->decoded_bytes) + 63) & ~UINT64_C(63);
