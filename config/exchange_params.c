@@ -2,6 +2,9 @@
 #include "common/tls.h"
 #include "common/wire.h"
 #include "config/config.h"
+#include "config/shardmap.h"
+
+#include <string.h>
 
 struct exchange_params rs_config_exchange(const struct rs_config *cfg)
 {
@@ -84,22 +87,26 @@ static unsigned exchange_params_heir(const struct exchange_params *p, const uint
 	return best;
 }
 
-void exchange_params_place(const struct exchange_params *p, const uint32_t *lives, uint16_t *owner, uint16_t *lane)
+void exchange_params_place(const struct exchange_params *p, const uint32_t *lives, const uint32_t *shares,
+			   uint16_t *owner, uint16_t *lane)
 {
 	unsigned share[RS_REDUCERS_MAX] = {0}, load[RS_REDUCERS_MAX] = {0};
 	unsigned shards = p->shards, average = (shards + p->reducers_n - 1) / p->reducers_n;
 
+	if (shares && shards >= p->reducers_n)
+		shardmap_deal_shares(owner, shards, shares, p->reducers_n);
+	else
+		memcpy(owner, p->home, shards * sizeof *owner);
 	for (unsigned s = 0; s < shards; s++)
-		share[p->home[s]]++;
+		share[owner[s]]++;
 	for (unsigned r = 0; r < p->reducers_n; r++)
 		if (!share[r])
 			share[r] = average;
 	/* first the shards that stay, so that their lanes do not depend on which other
 	 * reducers are dead */
 	for (unsigned s = 0; s < shards; s++) {
-		unsigned r = p->home[s];
+		unsigned r = owner[s];
 
-		owner[s] = (uint16_t)r;
 		lane[s] = (uint16_t)(load[r]++ % p->reducers[r].lanes);
 	}
 	for (unsigned s = 0; s < shards; s++) {

@@ -106,6 +106,16 @@ int shardmap_deal(uint16_t *owner, unsigned shards, const struct rs_reducer *red
 	return RS_OK;
 }
 
+void shardmap_deal_shares(uint16_t *owner, unsigned shards, const uint32_t *weights, unsigned n)
+{
+	struct share share[RS_REDUCERS_MAX];
+
+	for (unsigned i = 0; i < n; i++)
+		share[i] = (struct share){.weight = weights[i]};
+	apportion(share, n, shards);
+	interleave(owner, shards, share, n);
+}
+
 int shardmap_interleave(uint16_t *owner, unsigned shards, const unsigned *counts, unsigned n, struct rs_err *e)
 {
 	struct share *share = calloc(n, sizeof *share);

@@ -171,6 +171,9 @@ uint32_t control_pack_view(uint8_t *out, const struct control_view *v)
 		m.cause = &cause;
 	m.features = v->features;
 	m.lead = v->lead;
+	m.epoch = v->epoch;
+	m.shares = (uint32_t *)v->shares;
+	m.n_shares = v->epoch ? v->n : 0;
 	return (uint32_t)reduction__v1__view__pack(&m, out);
 }
 
@@ -459,6 +462,21 @@ int control_unpack_abort(const uint8_t *in, uint32_t len, struct rs_err *ret, st
 	return RS_OK;
 }
 
+/* Returns whether the numbers of a view are in range. */
+static bool view_is_sound(const Reduction__V1__View *m)
+{
+	if (m->n_lives < 1 || m->n_lives > CONTROL_REDUCERS || m->epoch > CONTROL_LIFE_MAX ||
+	    m->n_shares != (m->epoch ? m->n_lives : 0))
+		return false;
+	for (size_t i = 0; i < m->n_lives; i++)
+		if (m->lives[i] > CONTROL_LIFE_MAX)
+			return false;
+	for (size_t i = 0; i < m->n_shares; i++)
+		if (m->shares[i] < 1 || m->shares[i] > CONTROL_SHARE_MAX)
+			return false;
+	return true;
+}
+
 int control_unpack_view(const uint8_t *in, uint32_t len, struct control_view *ret, struct rs_err *e)
 {
 	Reduction__V1__View *m = unpack(&reduction__v1__view__descriptor, "VIEW", in, len, e);
@@ -467,13 +485,13 @@ int control_unpack_view(const uint8_t *in, uint32_t len, struct control_view *re
 
 	if (!m)
 		return e->code;
-	sound = m->n_lives >= 1 && m->n_lives <= CONTROL_REDUCERS;
-	for (size_t i = 0; sound && i < m->n_lives; i++)
-		sound = m->lives[i] <= CONTROL_LIFE_MAX;
+	sound = view_is_sound(m);
 	starts = m->n_start;
 	if (sound && starts == FRAME_PRIORITIES) {
-		*ret = (struct control_view){.n = (unsigned)m->n_lives};
+		*ret = (struct control_view){.n = (unsigned)m->n_lives, .epoch = m->epoch};
 		memcpy(ret->lives, m->lives, m->n_lives * sizeof *m->lives);
+		if (m->epoch)
+			memcpy(ret->shares, m->shares, m->n_shares * sizeof *m->shares);
 		memcpy(ret->start, m->start, sizeof ret->start);
 		ret->lost = m->lost <= ret->n ? m->lost : 0;
 		ret->reported = m->reported;
@@ -508,12 +526,22 @@ bool control_view_merge(struct control_view *to, const struct control_view *from
 		memcpy(to->why, from->why, sizeof to->why);
 		memcpy(to->lost_id, from->lost_id, sizeof to->lost_id);
 	}
+	if (from->epoch > to->epoch) {
+		to->epoch = from->epoch;
+		memcpy(to->shares, from->shares, to->n * sizeof *to->shares);
+		changed = true;
+	}
 	return changed;
+}
+
+bool control_view_conflicts(const struct control_view *a, const struct control_view *b)
+{
+	return a->epoch && a->epoch == b->epoch && memcmp(a->shares, b->shares, a->n * sizeof *a->shares) != 0;
 }
 
 uint64_t control_view_number(const struct control_view *v)
 {
-	uint64_t sum = 0;
+	uint64_t sum = v->epoch;
 
 	for (unsigned i = 0; i < v->n; i++)
 		sum += v->lives[i];

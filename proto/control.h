@@ -20,7 +20,8 @@ enum {
 	CONTROL_MISSING = 16,       /* most missing ranks that WAITING names */
 	CONTROL_MESSAGE = 508,      /* bytes of a sentence, as in struct rs_err */
 	CONTROL_REDUCERS = 256,     /* most reducers of a view */
-	CONTROL_LIFE_MAX = 1 << 20, /* most deaths plus returns of one reducer that a view can express */
+	CONTROL_LIFE_MAX = 1 << 20, /* most deaths plus returns of one reducer, or epochs, that a view can express */
+	CONTROL_SHARE_MAX = 65535,  /* largest share of a reducer */
 	CONTROL_WHY = 200,          /* bytes of the reason in a view, terminator included */
 	CONTROL_HELLO_LEN = 1024,   /* bytes of a packed HELLO at most */
 	CONTROL_PROOF_LEN = 64,     /* bytes of a packed PROOF or CHALLENGE at most */
@@ -31,8 +32,8 @@ enum {
 	CONTROL_FOUND = 384,        /* bytes of the sentence in NONFINITE, terminator included */
 	CONTROL_CAUSE = 16,         /* bytes of a packed cause at most */
 	/* bytes of a packed view at most */
-	CONTROL_VIEW =
-	    4 + 3 * CONTROL_REDUCERS + 4 + 10 * FRAME_PRIORITIES + CONTROL_WHY + CONTROL_JOB + CONTROL_CAUSE + 38,
+	CONTROL_VIEW = 4 + 3 * CONTROL_REDUCERS + 4 + 10 * FRAME_PRIORITIES + CONTROL_WHY + CONTROL_JOB +
+		       CONTROL_CAUSE + 38 + 4 + 4 + 3 * CONTROL_REDUCERS,
 };
 
 /* HELLO; the fields are those of Hello in reduction.proto. */
@@ -106,11 +107,14 @@ struct control_nonfinite {
 	char first[CONTROL_FOUND];
 };
 
-/* The view: which reducers are lost; see proto/README.md. Invariant: lost <= n, and
- * lives[i] <= CONTROL_LIFE_MAX. */
+/* The view: which reducers are lost, and their shares; see proto/README.md. Invariant:
+ * lost <= n, lives[i] <= CONTROL_LIFE_MAX, epoch <= CONTROL_LIFE_MAX, and with an epoch
+ * shares[i] is 1 to CONTROL_SHARE_MAX. */
 struct control_view {
 	unsigned n;                       /* reducers, 1 .. CONTROL_REDUCERS */
 	uint32_t lives[CONTROL_REDUCERS]; /* one more at each death and at each return; odd: the reducer is dead */
+	uint32_t epoch;                   /* how often rank 0 has set the shares; 0: they are those of the map */
+	uint32_t shares[CONTROL_REDUCERS];
 	uint64_t start[FRAME_PRIORITIES];
 	unsigned lost;             /* 1 + the index of the reducer whose death was learnt of last, 0: none */
 	char why[CONTROL_WHY];     /* the reason of that death */
@@ -154,16 +158,21 @@ int control_unpack_nonfinite(const uint8_t *in, uint32_t len, struct control_non
 int control_unpack_abort(const uint8_t *in, uint32_t len, struct rs_err *ret, struct rs_cause *ret_cause,
 			 struct rs_err *e);
 
-/* RS_EPROTO also if there are no reducers or too many, or a life is too large. A peer of
+/* RS_EPROTO also if there are no reducers or too many, or a life, the epoch or a share is
+ * out of range, or there is not one share for each reducer. A peer of
  * release 0.1 sends no cause; of its sentence "rank N (NAME) was lost: ..." the cause is
  * then read. So does control_unpack_abort. */
 int control_unpack_view(const uint8_t *in, uint32_t len, struct control_view *ret, struct rs_err *e);
 
 /* Merges: takes the larger value of each life into *to, which has as many reducers, and
- * with it the reason. Returns whether *to changed. */
+ * with it the reason; and the shares of the larger epoch. Returns whether *to changed. */
 bool control_view_merge(struct control_view *to, const struct control_view *from);
-/* Returns the generation number of a view, the sum of all lives. If one of two views was
- * merged into the other, their numbers are equal exactly when the views are. */
+/* Returns whether two views have different shares in one epoch: no order of merges gives
+ * the same view then. */
+bool control_view_conflicts(const struct control_view *a, const struct control_view *b);
+/* Returns the generation number of a view, the sum of all lives and the epoch. If one of
+ * two views was merged into the other, their numbers are equal exactly when the views
+ * are. */
 uint64_t control_view_number(const struct control_view *v);
 
 /* Returns whether a control frame's payload has its checksum; true if the frame carries

@@ -59,6 +59,9 @@ int stripe_take_view(struct stripe *st, struct session *s, const struct control_
 	if (st->view.n && st->view.n != v->n)
 		return rs_fail(e, RS_EPROTO, "%s sent a view of %u reducers, the other ranks have %u",
 			       stripe_rank_name(st, s->rank, name, sizeof name), v->n, st->view.n);
+	if (st->view.n && control_view_conflicts(&st->view, v))
+		return rs_fail(e, RS_EPROTO, "%s sent a view whose shares of epoch %u differ from those of other ranks",
+			       stripe_rank_name(st, s->rank, name, sizeof name), v->epoch);
 	st->view.n = v->n;
 	view_note_losses(st, v);
 	view_pause(s);

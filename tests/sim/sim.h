@@ -269,6 +269,8 @@ struct team {
 	struct rs_reducer *reducers;     /* owned */
 	uint16_t *owner, *other_owner;   /* owned */
 	bool adaptive;
+	unsigned moves_shares;       /* chance, in percent, that a rank sets other shares when bytes arrive */
+	unsigned moves_left;         /* so many times at most: each one stops all links for a moment */
 	uint32_t rtt_us;             /* of the longest link as its connections say it; 0: none is long */
 	uint64_t offered[SIM_WORLD]; /* features of each rank */
 	bool encodes;                /* all ranks and reducers know encodings */
@@ -515,6 +517,7 @@ struct sim_stats {
 	uint64_t lost, back; /* reducers, as ranks observe them */
 	uint64_t narrow;     /* sentences that say that only small messages pass */
 	uint64_t probes;     /* PROBE frames that were too large for a path */
+	uint64_t reshared;   /* times that rank 0 has set shares */
 	uint64_t survived;   /* faults that a job had to survive, and did */
 	uint64_t moved;      /* ranks that went on in the next generation */
 	uint64_t kept;       /* connections on which such a rank was admitted */

@@ -302,6 +302,23 @@ static void write_all(struct conn *c)
 	}
 }
 
+/* Sometimes a rank tries to give the reducers other shares, in the middle of anything;
+ * only rank 0 can. */
+static void move_shares(struct rank *k)
+{
+	uint32_t shares[SIM_REDUCERS];
+
+	if (!k->team->moves_left || !sim_chance(k->sim, k->team->moves_shares))
+		return;
+	for (unsigned r = 0; r < k->sim->reducers_n; r++)
+		shares[r] = 1 + sim_below(k->sim, sim_chance(k->sim, 50) ? 4 : CONTROL_SHARE_MAX);
+	if (!exchange_set_shares(k->x, shares, sim_ms(k->sim)))
+		return;
+	trace(k->sim, "%s rank %u sets shares", k->team->job, k->index);
+	k->team->moves_left--;
+	k->sim->stats->reshared++;
+}
+
 void rank_readable(struct conn *c)
 {
 	struct rank *k = c->rank;
@@ -315,6 +332,8 @@ void rank_readable(struct conn *c)
 		lose(c, lost);
 	else
 		write_all(c);
+	if (k->team->moves_shares)
+		move_shares(k);
 	rank_settle(k);
 }
 
@@ -466,6 +485,15 @@ static void on_reducer(void *user, const struct rs_reducer *r, enum exchange_cha
 	check_lost(k, r, why);
 }
 
+static void on_shares(void *user, uint32_t epoch, const uint32_t *shares)
+{
+	struct rank *k = *(struct rank **)user;
+
+	(void)shares;
+	trace(k->sim, "%s rank %u: shares of epoch %u", k->team->job, k->index, epoch);
+	fault_view_changed(k->team);
+}
+
 void rank_birth(struct rank *k)
 {
 	struct team *t = k->team;
@@ -486,6 +514,7 @@ void rank_birth(struct rank *k)
 	    .kernels = k->sim->kernels,
 	    .adaptive = t->adaptive,
 	    .reducer_changed = on_reducer,
+	    .shares_changed = on_shares,
 	};
 	struct rs_err e;
 

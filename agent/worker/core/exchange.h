@@ -100,6 +100,9 @@ struct exchange_options {
 	int (*random)(void *user, void *buf, size_t n, struct rs_err *e);
 	/* Optional. A reducer is back, or was lost for the reason `why`. */
 	void (*reducer_changed)(void *user, const struct rs_reducer *r, enum exchange_change how, const char *why);
+	/* Optional. From now on the reducers have these shares, one for each reducer of the
+	 * configuration; `epoch` counts the changes. */
+	void (*shares_changed)(void *user, uint32_t epoch, const uint32_t *shares);
 	/* Optional. inspect() has found NaN or infinity and job.detect_nonfinite is
 	 * `log`. At most once for each operation. */
 	void (*on_nonfinite)(void *user, const struct rs_err *what);
@@ -256,6 +259,14 @@ uint64_t exchange_features(const struct exchange *x);
  * the most chunks that they can have in flight together, and the bytes of retained
  * results. In EXCHANGE_RUNNING. */
 bool exchange_is_long(const struct exchange *x, uint64_t *ret_chunks, uint64_t *ret_bytes);
+
+/* Gives the reducers other shares of the work: shares[r], 1 to CONTROL_SHARE_MAX, is the
+ * weight of reducer r of the configuration. All ranks take them as they take the loss of a
+ * reducer, with a pause of a round trip, and use them for the same operations. Returns
+ * false if nothing was changed: this is not rank 0, the job has no failover, some rank or
+ * reducer has no FEATURE_SHARES, the map has fewer shards than reducers, or the last
+ * change of the view is not agreed yet. */
+bool exchange_set_shares(struct exchange *x, const uint32_t *shares, uint64_t now_ms);
 
 /* Returns the number of operations that were completed without an error. Any thread. */
 uint64_t exchange_ops_done(const struct exchange *x);

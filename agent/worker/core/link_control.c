@@ -245,9 +245,7 @@ static void link_on_view(struct link *l, uint64_t now_ms)
 	else if (v.n != l->x->params->reducers_n)
 		link_violation(l, now_ms, "its view has %u reducers, the configuration has %u", v.n,
 			       l->x->params->reducers_n);
-	else if (l->frame.type == FRAME_VIEW)
-		view_received(l, &v, now_ms);
-	else if (view_resumed(l, &v, &e))
+	else if (l->frame.type == FRAME_VIEW ? view_received(l, &v, now_ms, &e) : view_resumed(l, &v, &e))
 		link_violation(l, now_ms, "%s", e.msg);
 }
 

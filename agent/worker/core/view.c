@@ -14,6 +14,9 @@
  * said that it lacks those results, so it must not receive them twice with different
  * bits.
  *
+ * A view also has the shares of the reducers. Rank 0 alone sets them, each time with the
+ * next epoch, and merging takes those of the larger epoch.
+ *
  * Links of a lost reducer keep trying to connect. When all of them have received START,
  * all ranks have joined there as well, and the next view has the reducer among the
  * living. If no reducer lives any more, the exchange ends. The reason is what reducers
@@ -27,6 +30,7 @@
 #include "agent/worker/core/link_queue.h"
 #include "agent/worker/core/stream.h"
 #include "common/assert.h"
+#include "proto/features.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -45,7 +49,7 @@ void view_assign_shards(struct exchange *x)
 	uint16_t *at = x->shards;
 
 	rs_assert(view_any_lives(x));
-	exchange_params_place(x->params, x->view.lives, x->owner, x->lane_of);
+	exchange_params_place(x->params, x->view.lives, x->view.epoch ? x->view.shares : NULL, x->owner, x->lane_of);
 	for (unsigned i = 0; i < x->links_n; i++) {
 		struct link *l = &x->links[i];
 
@@ -402,10 +406,49 @@ static void view_merge_reducer(struct exchange *x, unsigned reducer, const struc
 		view_report_change(x, reducer);
 }
 
-void view_received(struct link *l, const struct control_view *v, uint64_t now_ms)
+static void view_take_shares(struct exchange *x, uint32_t epoch, const uint32_t *shares)
+{
+	x->view.epoch = epoch;
+	memcpy(x->view.shares, shares, x->view.n * sizeof *shares);
+	if (x->opt.shares_changed)
+		x->opt.shares_changed(x->opt.user, epoch, shares);
+}
+
+/* Returns whether the exchange runs in a view that all ranks have, on all links. */
+static bool view_is_settled(const struct exchange *x)
+{
+	if (x->state != EXCHANGE_RUNNING || x->leaving)
+		return false;
+	for (unsigned i = 0; i < x->links_n; i++)
+		if (link_lives(&x->links[i]) && x->links[i].view != x->view_number)
+			return false;
+	return true;
+}
+
+bool exchange_set_shares(struct exchange *x, const uint32_t *shares, uint64_t now_ms)
+{
+	if (x->opt.rank || !x->retaining || !view_is_settled(x) || !(features_known(x) & FEATURE_SHARES) ||
+	    x->params->shards < x->params->reducers_n || x->view.epoch == CONTROL_LIFE_MAX)
+		return false;
+	view_take_shares(x, x->view.epoch + 1, shares);
+	view_apply(x, now_ms);
+	return true;
+}
+
+int view_received(struct link *l, const struct control_view *v, uint64_t now_ms, struct rs_err *e)
 {
 	struct exchange *x = l->x;
 	bool changed = false;
+
+	if (v->epoch && !(x->opt.features & FEATURE_SHARES))
+		return rs_fail(e, RS_EPROTO, "its view has shares, and this rank has not announced that it takes any");
+	if (control_view_conflicts(&x->view, v) || (!x->opt.rank && v->epoch > x->view.epoch))
+		return rs_fail(e, RS_EPROTO, "its view has shares of epoch %u that %s", v->epoch,
+			       x->opt.rank ? "differ from those which this rank has" : "rank 0 has not set");
+	if (v->epoch > x->view.epoch) {
+		view_take_shares(x, v->epoch, v->shares);
+		changed = true;
+	}
 
 	for (unsigned r = 0; r < v->n; r++) {
 		if (v->lives[r] <= x->view.lives[r])
@@ -415,6 +458,7 @@ void view_received(struct link *l, const struct control_view *v, uint64_t now_ms
 	}
 	if (changed)
 		view_apply(x, now_ms);
+	return RS_OK;
 }
 
 int view_resumed(struct link *l, const struct control_view *v, struct rs_err *e)

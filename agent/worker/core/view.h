@@ -24,8 +24,8 @@ void view_probe_failed(struct exchange *x, unsigned reducer, char *why, size_t s
 void view_started(struct link *l, uint64_t now_ms);
 /* DRAIN has arrived: the reducer wants to stop. */
 void view_drained(struct link *l, uint64_t now_ms);
-/* VIEW has arrived. */
-void view_received(struct link *l, const struct control_view *v, uint64_t now_ms);
+/* VIEW has arrived. Errors: RS_EPROTO (its shares are not those that rank 0 has set). */
+int view_received(struct link *l, const struct control_view *v, uint64_t now_ms, struct rs_err *e);
 /* RESUME has arrived. Errors: RS_EPROTO (it contradicts an earlier frame of the link). */
 int view_resumed(struct link *l, const struct control_view *v, struct rs_err *e);
 

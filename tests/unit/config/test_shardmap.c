@@ -198,7 +198,7 @@ START_TEST(shards_of_lost_reducers_move_to_the_others)
 		      e.msg);
 	ck_assert_uint_eq(cfg.sharding.shards, 6);
 	params = rs_config_exchange(&cfg);
-	exchange_params_place(&params, placements[_i].lives, owner, lane);
+	exchange_params_place(&params, placements[_i].lives, NULL, owner, lane);
 	for (unsigned s = 0; s < 6; s++) {
 		char place[8];
 
@@ -227,7 +227,7 @@ START_TEST(loads_stay_even)
 
 	ck_assert_int_eq(rs_config_parse(&cfg, "f", text, strlen(text), &e), 0);
 	params = rs_config_exchange(&cfg);
-	exchange_params_place(&params, lives, owner, lane);
+	exchange_params_place(&params, lives, NULL, owner, lane);
 	for (unsigned r = 0; r < 5; r++)
 		living += lives[r] % 2 ? 0 : weights[r];
 	for (unsigned s = 0; s < 160; s++) {

@@ -251,7 +251,7 @@ static int check_placement(const struct ydoc_node *n, struct rs_err *e)
 	if (count != s.cfg.reducers_n || !living)
 		return rs_fail(e, RS_EPROTO, "no reducer lives, or their number is wrong");
 	params = rs_config_exchange(&s.cfg);
-	exchange_params_place(&params, lives, owner, lane);
+	exchange_params_place(&params, lives, NULL, owner, lane);
 	for (unsigned i = 0; i < s.cfg.sharding.shards; i++, place = place->next) {
 		if (!place || vectors_pair(place, numbers, e))
 			return rs_fail(e, RS_EPROTO, "shard %u has no place", i);
@@ -446,7 +446,7 @@ static int check_lane(const struct frame *f, uint64_t rank, uint64_t reducer, ui
 	uint16_t owner[RS_SHARDS_MAX], lanes[RS_SHARDS_MAX];
 	unsigned shard = (unsigned)((f->of.seq + f->chunk) % cfg->sharding.shards);
 
-	exchange_params_place(&params, trace.lives[rank], owner, lanes);
+	exchange_params_place(&params, trace.lives[rank], NULL, owner, lanes);
 	if (owner[shard] != reducer || lanes[shard] != lane)
 		return rs_fail(e, RS_EPROTO, "its shard lives on reducer %u, lane %u", owner[shard], lanes[shard]);
 	return RS_OK;
