@@ -63,6 +63,7 @@ struct rs_config {
 		bool chunk_auto;      /* chunk_bytes is computed from the links' bandwidths, not read from the file */
 		unsigned window;      /* most chunks a worker may have in flight on a lane, 1..1024 */
 		unsigned priorities;  /* number of priorities, 1..RS_PRIORITIES_MAX */
+		int rebalance;        /* enum rs_rebalance */
 		uint16_t *owner;      /* owned; owner[shard] = index in reducers; `shards` entries */
 	} sharding;
 

@@ -23,6 +23,7 @@ struct exchange_params rs_config_exchange(const struct rs_config *cfg)
 	    .retain = cfg->job.retain,
 	    .min_reducers = cfg->job.min_reducers,
 	    .detect_nonfinite = cfg->job.detect_nonfinite,
+	    .rebalance = cfg->sharding.rebalance,
 	    .bandwidth = cfg->plan.bandwidth,
 	    .wire_up = cfg->job.wire_up,
 	    .wire_down = cfg->job.wire_down,

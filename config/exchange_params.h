@@ -24,6 +24,9 @@ struct rs_reducer {
 /* What happens to a contribution with NaN or infinity in it. */
 enum rs_nonfinite { RS_NONFINITE_OFF, RS_NONFINITE_LOG, RS_NONFINITE_FAIL };
 
+/* What follows if other shares of the reducers would save time. */
+enum rs_rebalance { RS_REBALANCE_OFF, RS_REBALANCE_LOG, RS_REBALANCE_ON };
+
 /* A part of struct rs_config, whose comments hold here too. All ranks of a job must have
  * the same digest. */
 struct exchange_params {
@@ -36,6 +39,7 @@ struct exchange_params {
 	bool deterministic, checksum, retain;
 	unsigned min_reducers;
 	int detect_nonfinite;       /* enum rs_nonfinite */
+	int rebalance;              /* enum rs_rebalance */
 	uint8_t wire_up, wire_down; /* enum rs_wire: encodings of contributions and results */
 	bool wire_random;           /* contributions are rounded at random, not to nearest */
 	uint64_t bandwidth;         /* bits per second of a worker's link; 0: not known */

@@ -19,6 +19,7 @@ static const char *const partials_words[] = {"rounded", "exact", NULL};
 static const char *const features_words[] = {"all", "baseline", NULL};
 static const char *const failover_words[] = {"fail", "retain", NULL};
 static const char *const nonfinite_words[] = {"off", "log", "fail", NULL}; /* as enum rs_nonfinite */
+static const char *const rebalance_words[] = {"off", "log", "on", NULL};   /* as enum rs_rebalance */
 static const char *const single_node_words[] = {"local", "reducers", NULL};
 static const char *const transport_words[] = {"tcp", "grpc", NULL};
 static const char *const level_words[] = {"error", "warn", "info", "debug", "trace", NULL}; /* as enum rs_log_level */
@@ -159,7 +160,7 @@ const struct schema_key schema_keys[] = {
 
 {"sharding", "shards", SCHEMA_NUMBER, AT(sharding, shards), .min = 1, .max = RS_SHARDS_MAX, .zero_word = "auto",
  .def = "auto", .help = "Number of shards into which the work is divided; `auto`: as many as `map` names, else at "
- "least 64, chosen so that equal reducers get equal shares"},
+ "least 64, or 256 with `rebalance: on`, chosen so that equal reducers get equal shares"},
 {"sharding", "chunk_bytes", SCHEMA_BYTES, AT(sharding, chunk_bytes), .min = RS_CHUNK_MIN, .max = RS_CHUNK_MAX,
  .step = 64, .zero_word = "auto", .def = "auto", .help = "Size of the chunks into which buffers are cut; chunk i of "
  "operation q belongs to shard (i + q) modulo shards; `auto`: 32KiB, or 16KiB or 8KiB if a chunk would take more "
@@ -175,6 +176,11 @@ const struct schema_key schema_keys[] = {
 {"sharding", "map", SCHEMA_MAP, .def = "",
  .help = "Which reducer owns which shards, as in `{0-15: r0, \"16-23,30\": r1}`; without it shards are assigned by "
  "weight"},
+{"sharding", "rebalance", SCHEMA_ENUM, AT(sharding, rebalance), .words = rebalance_words, .def = "log",
+ .help = "What rank 0 does when a reducer or its link has become slower than the others, so that other shares would "
+ "save at least 8 % of the communication: `log` writes what they would be and why, `on` sets them for all ranks while "
+ "the job runs, `off` measures nothing. With `on` and `shards: auto` there are at least 256 shards, so that shares can be "
+ "fine. Needs `failover: retain` and TCP. All ranks must use the same value, since the number of shards depends on it"},
 
 {"server", "listen", SCHEMA_ADDRESS, AT(server, listen), .min = 0, .max = 65535, .step = 7600,
  .def = "127.0.0.1:7600",

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SHARDS_LEAST = 64, SHARDS_EACH = 16 };
+enum { SHARDS_LEAST = 64, SHARDS_FINE = 256, SHARDS_EACH = 16 };
 
 /* A reducer's part while shards are assigned. Weights are in millionths, so all
  * arithmetic is exact. */
@@ -23,7 +23,7 @@ static uint64_t millionths(double weight)
 	return (uint64_t)(weight * 1e6 + 0.5);
 }
 
-unsigned shardmap_default_shards(const struct rs_reducer *reducers, unsigned n)
+static unsigned least_shards(const struct rs_reducer *reducers, unsigned n)
 {
 	bool weights_equal = true, lanes_equal = true;
 	unsigned unit;
@@ -36,6 +36,13 @@ unsigned shardmap_default_shards(const struct rs_reducer *reducers, unsigned n)
 		return n * SHARDS_EACH > SHARDS_LEAST ? n * SHARDS_EACH : SHARDS_LEAST;
 	unit = lanes_equal && n * reducers[0].lanes <= RS_SHARDS_MAX ? n * reducers[0].lanes : n;
 	return (SHARDS_LEAST + unit - 1) / unit * unit;
+}
+
+unsigned shardmap_default_shards(const struct rs_reducer *reducers, unsigned n, bool fine)
+{
+	unsigned least = least_shards(reducers, n), times = (SHARDS_FINE + least - 1) / least;
+
+	return fine ? least * times : least;
 }
 
 /* Apportions shards by largest remainder, with at least one for each reducer. */

@@ -10,8 +10,9 @@
 /* Returns the number of shards if the file does not give it. With equal weights: the
  * smallest number from 64 on that gives each lane of each reducer the same share (each
  * reducer, if lanes differ or are very many). With different weights: at least 16 for
- * each reducer, so that shares come near the weights. */
-unsigned shardmap_default_shards(const struct rs_reducer *reducers, unsigned n);
+ * each reducer, so that shares come near the weights. fine: at least 256, a multiple of
+ * that. */
+unsigned shardmap_default_shards(const struct rs_reducer *reducers, unsigned n, bool fine);
 
 /* Fills owner[0..shards) so that each of n reducers gets its share by weight, at least
  * one, and consecutive shards belong to different reducers where possible. The result is

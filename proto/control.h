@@ -31,6 +31,7 @@ enum {
 	CONTROL_PING_MS = 20000,    /* longest time between two PINGs; some NATs forget a silent connection in 60 s */
 	CONTROL_FOUND = 384,        /* bytes of the sentence in NONFINITE, terminator included */
 	CONTROL_CAUSE = 16,         /* bytes of a packed cause at most */
+	CONTROL_LOAD_LEN = 50,      /* bytes of a packed LOAD at most */
 	/* bytes of a packed view at most */
 	CONTROL_VIEW = 4 + 3 * CONTROL_REDUCERS + 4 + 10 * FRAME_PRIORITIES + CONTROL_WHY + CONTROL_JOB +
 		       CONTROL_CAUSE + 38 + 4 + 4 + 3 * CONTROL_REDUCERS,
@@ -107,6 +108,15 @@ struct control_nonfinite {
 	char first[CONTROL_FOUND];
 };
 
+/* LOAD; the fields are those of Load in reduction.proto. Invariant: times are at most
+ * 1000. */
+struct control_load {
+	uint32_t up, down, processor;
+	uint32_t ranks;
+	uint32_t up_most, up_most_rank, down_most, down_most_rank;
+	bool answer;
+};
+
 /* The view: which reducers are lost, and their shares; see proto/README.md. Invariant:
  * lost <= n, lives[i] <= CONTROL_LIFE_MAX, epoch <= CONTROL_LIFE_MAX, and with an epoch
  * shares[i] is 1 to CONTROL_SHARE_MAX. */
@@ -138,6 +148,7 @@ uint32_t control_pack_nonfinite(uint8_t *out, const struct control_nonfinite *n)
 /* cause: what the sentence says, as data; NULL: the code alone. */
 uint32_t control_pack_abort(uint8_t *out, const struct rs_err *why, const struct rs_cause *cause);
 uint32_t control_pack_view(uint8_t *out, const struct control_view *v);
+uint32_t control_pack_load(uint8_t *out, const struct control_load *l);
 
 /* Each unpacks len bytes. Errors: RS_ENOMEM; RS_EPROTO if the bytes are not such a
  * message, a nonce or a proof has the wrong length, or (Hello) a string is too long for
@@ -153,6 +164,8 @@ int control_unpack_waiting(const uint8_t *in, uint32_t len, struct control_waiti
 /* RS_EPROTO also if no rank is missing. */
 int control_unpack_late(const uint8_t *in, uint32_t len, struct control_late *ret, struct rs_err *e);
 int control_unpack_nonfinite(const uint8_t *in, uint32_t len, struct control_nonfinite *ret, struct rs_err *e);
+/* RS_EPROTO also if a time is above 1000. */
+int control_unpack_load(const uint8_t *in, uint32_t len, struct control_load *ret, struct rs_err *e);
 /* Puts the abort's code and sentence into *ret, and its cause into *ret_cause; an unknown
  * code becomes RS_EPROTO. */
 int control_unpack_abort(const uint8_t *in, uint32_t len, struct rs_err *ret, struct rs_cause *ret_cause,

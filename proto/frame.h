@@ -51,6 +51,7 @@ enum frame_type {
 	/* on connections that bring a reducer back: */
 	FRAME_PROBE = 21,     /* both: as many bytes as a chunk, of any value, and back; then none: it has arrived */
 	FRAME_NONFINITE = 22, /* worker: protobuf Nonfinite, what it has sent of NaN and infinity so far */
+	FRAME_LOAD = 23,      /* both: protobuf Load, how busy a connection or a lane is */
 	FRAME_TYPE_NR
 };
 

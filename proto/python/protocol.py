@@ -20,7 +20,7 @@ FIELDS = ("magic version type flags priority dtype op payload_len chunk seq coun
           "tensors payload_sum header_sum").split()  # fmt: skip
 SHARED = {"up": ("dtype", 4), "down": ("op", 5)}  # fields in the high bits of another one
 Kind = enum.IntEnum("Kind", "HELLO WELCOME REFUSED WAITING START DATA RESULT PING ABORT GOODBYE VIEW RESUME HAVE FETCH "
-                            "KEPT SETTLE DRAIN LATE CHALLENGE PROOF PROBE NONFINITE")  # fmt: skip
+                            "KEPT SETTLE DRAIN LATE CHALLENGE PROOF PROBE NONFINITE LOAD")  # fmt: skip
 WIDE, ROOT, CHECKED = 1, 2, 4  # flags
 FEATURE_START, FEATURE_PROBE, FEATURE_NONFINITE, FEATURE_ENCODINGS, FEATURE_RECONFIGURE = 1, 2, 4, 8, 16
 
@@ -58,7 +58,7 @@ def decode(data):
         "magic": head["magic"] != b"RS",
         "version": head["version"] != 1,
         "checksum": head["header_sum"] != checksum(data[:60]),
-        "type": not Kind.HELLO <= head["type"] <= Kind.NONFINITE,
+        "type": not Kind.HELLO <= head["type"] <= Kind.LOAD,
         "flags": head["flags"] > 7,
         "priority": head["priority"] > 3,
         "length": head["payload_len"] > most,

@@ -354,6 +354,11 @@ void lane_set_us(struct lane *l, uint64_t now_us)
 	l->now_us = now_us;
 }
 
+void lane_set_processor(struct lane *l, uint32_t permil)
+{
+	l->processor = permil < 1000 ? permil : 1000;
+}
+
 struct session *lane_next_ready(struct lane *l)
 {
 	struct session *s = l->ready_head;

@@ -33,7 +33,7 @@
  *   session_rx.c, session_tx.c                     bytes of one connection
  *   session_rest.c                                 bytes behind the end of its session
  *   contribution.c, stripe_depart.c                a chunk is summed; a rank closes its communicator
- *   stripe_nonfinite.c                             NaN and infinity
+ *   stripe_nonfinite.c, stripe_load.c              NaN and infinity; how busy connections are
  *   retained.c, stripe_view.c                      failover: results that ranks have already; VIEW and RESUME
  *   result.c, stripe_fail.c, stripe_stable.c, stripe_late.c
  *   session_queue.c, lane_trace.c                  what a session has to send; a trace of operations
@@ -91,6 +91,10 @@ void lane_set_us(struct lane *l, uint64_t now_us);
  * that the next one may come before a thread has gone to sleep and been woken again. */
 enum lane_arrivals lane_arrivals(struct lane *l);
 
+/* Says in which part of the last second the lane's thread ran or waited for a core, in
+ * 1/1000. */
+void lane_set_processor(struct lane *l, uint32_t permil);
+
 /* Returns the next session that has something to send or must be closed; NULL if there is
  * none. A session is returned once for each change. */
 struct session *lane_next_ready(struct lane *l);
@@ -110,8 +114,9 @@ void session_worked(struct session *s, uint64_t ns);
 /* Reports that the lane's thread has served the session for this time. */
 void session_served(struct session *s, uint64_t ns);
 /* Reports what the driver knows of the network: the smoothed round trip (0: not known),
- * and how many segments were sent again since the connection exists. */
-void session_network(struct session *s, uint32_t rtt_us, uint32_t min_rtt_us, uint64_t retransmits);
+ * how many segments were sent again since the connection exists, and for how long it had
+ * bytes that the peer's kernel had not acknowledged. */
+void session_network(struct session *s, uint32_t rtt_us, uint32_t min_rtt_us, uint64_t retransmits, uint64_t busy_us);
 /* Returns whether nothing was heard for a while from a worker whose acknowledgements
  * count. The driver then reports them before each tick. */
 bool session_quiet(const struct session *s);

@@ -24,6 +24,7 @@ struct lane {
 	uint64_t rolled_ms;         /* time at which the sessions' `second` was last counted */
 	uint32_t second_ms;         /* length of that second */
 	enum lane_arrivals arrived; /* since the last call of lane_arrivals */
+	uint32_t processor;         /* as in lane_set_processor */
 	struct lane_count closed;   /* counts of sessions that are freed */
 	struct trace *trace;        /* borrowed; NULL: none, see lane_trace.h */
 };

@@ -17,10 +17,10 @@ enum {
 	SESSION_SMALL = 9000, /* bytes: a session that has received fewer has received no large packet */
 	SESSION_WORKED = 8,   /* slots of one session_received whose time is counted */
 	/* Bytes of the queue of control frames. It has room for WELCOME, one WAITING,
-	 * START or two PINGs, a VIEW, and ABORT, which is the longest because of its
-	 * sentence. */
-	SESSION_CONTROL = 2 * (FRAME_HEADER + CONTROL_MESSAGE) + 2 * CONTROL_CAUSE + 6 * FRAME_HEADER +
-			  CONTROL_START_LEN + CONTROL_VIEW,
+	 * START or two PINGs, a VIEW, a LOAD, and ABORT, which is the longest because of
+	 * its sentence. */
+	SESSION_CONTROL = 2 * (FRAME_HEADER + CONTROL_MESSAGE) + 2 * CONTROL_CAUSE + 7 * FRAME_HEADER +
+			  CONTROL_START_LEN + CONTROL_VIEW + CONTROL_LOAD_LEN,
 };
 
 /* Where the payload of the current frame goes. */
@@ -65,6 +65,17 @@ struct session_stream {
 	struct tx_result *results; /* ring with the stripe's slots_n entries */
 	unsigned results_head, results_n;
 	unsigned offered; /* results at the head of the ring that are in the last send target */
+};
+
+/* How busy a connection is. Times are in 1/1000. */
+struct session_load {
+	uint32_t up;           /* as the worker said last */
+	bool up_known;         /* it said it .. */
+	uint64_t up_at_ms;     /* .. at this time */
+	uint32_t down;         /* in the last complete interval of the driver's samples */
+	bool down_known;       /* there were two samples */
+	uint64_t busy_us;      /* as in the last sample */
+	uint64_t busy_from_ms; /* time of that sample; 0: none yet */
 };
 
 /* One connection of one rank after the handshake. Invariant: outstanding and results_n
@@ -135,6 +146,7 @@ struct session {
 	 * the sake of the caches with many ranks. */
 	char label[128];
 	uint32_t rtt_us, min_rtt_us;
+	struct session_load load;               /* see stripe_load.h */
 	struct lane_count second_start, second; /* the count at the start of this second; the last complete second */
 	uint8_t control_in[FRAME_CONTROL_MAX];  /* payload of the control frame that is being received */
 	uint8_t control[SESSION_CONTROL];       /* queue of control frames */

@@ -13,6 +13,7 @@
 #include "server/core/session_rest.h"
 #include "server/core/stripe_depart.h"
 #include "server/core/stripe_fail.h"
+#include "server/core/stripe_load.h"
 #include "server/core/stripe_nonfinite.h"
 #include "server/core/stripe_stable.h"
 #include "server/core/stripe_view.h"
@@ -219,7 +220,8 @@ static void session_payload_complete(struct session *s)
 		session_take_abort(s);
 	} else if (s->in.type == FRAME_VIEW) {
 		session_take_view(s);
-	} else if (s->in.type == FRAME_NONFINITE && stripe_take_nonfinite(s, &e)) {
+	} else if ((s->in.type == FRAME_NONFINITE && stripe_take_nonfinite(s, &e)) ||
+		   (s->in.type == FRAME_LOAD && stripe_take_load(s, &e))) {
 		session_fail(s, &e);
 	}
 }
@@ -374,6 +376,19 @@ static void session_refuse_type(struct session *s)
 	session_fail(s, &e);
 }
 
+/* Returns whether this job's ranks may send a frame of this type. */
+static bool session_expects_control(const struct session *s)
+{
+	switch (s->in.type) {
+	case FRAME_VIEW:
+		return s->stripe->p.retain;
+	case FRAME_NONFINITE:
+		return stripe_hears_nonfinite(s->stripe);
+	default:
+		return stripe_hears_load(s->stripe);
+	}
+}
+
 /* Limits frames without a chunk, which cost their sender nothing and are not bounded by a
  * window. */
 static bool session_check_flood(struct session *s)
@@ -478,7 +493,8 @@ static void session_header_complete(struct session *s)
 		break;
 	case FRAME_VIEW:
 	case FRAME_NONFINITE:
-		if (!(s->in.type == FRAME_VIEW ? s->stripe->p.retain : stripe_hears_nonfinite(s->stripe))) {
+	case FRAME_LOAD:
+		if (!session_expects_control(s)) {
 			session_refuse_type(s);
 			return;
 		}
@@ -592,9 +608,10 @@ void session_served(struct session *s, uint64_t ns)
 	s->count.served_ns += ns;
 }
 
-void session_network(struct session *s, uint32_t rtt_us, uint32_t min_rtt_us, uint64_t retransmits)
+void session_network(struct session *s, uint32_t rtt_us, uint32_t min_rtt_us, uint64_t retransmits, uint64_t busy_us)
 {
 	s->rtt_us = rtt_us;
 	s->min_rtt_us = min_rtt_us;
 	s->count.retransmits = retransmits;
+	session_load_sample(s, busy_us);
 }

@@ -135,7 +135,7 @@ static void tcp_sample(struct lane_conn *conn)
 	struct tcp_path path;
 
 	if (tcp_path(c->tcp.fd, &path))
-		session_network(conn->session, path.rtt_us, path.min_rtt_us, path.retransmits);
+		session_network(conn->session, path.rtt_us, path.min_rtt_us, path.retransmits, path.busy_us);
 }
 
 /* A kernel whose process is stopped acknowledges until its receive buffer is full. From

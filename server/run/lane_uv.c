@@ -124,6 +124,7 @@ static void thread_on_tick(uv_timer_t *timer)
 	lane_tick(t->core, uv_now(&t->loop));
 	lane_conns_sample(&t->conns);
 	lane_load_tick(&t->load, uv_hrtime());
+	lane_set_processor(t->core, t->load.busy_permil + t->load.starved_permil);
 	if (t->trace)
 		thread_trace_check(t);
 	thread_serve(t);

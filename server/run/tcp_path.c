@@ -14,6 +14,6 @@ bool tcp_path(int fd, struct tcp_path *ret)
 
 	if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &len) < 0)
 		return false;
-	*ret = (struct tcp_path){info.tcpi_rtt, info.tcpi_min_rtt, info.tcpi_total_retrans};
+	*ret = (struct tcp_path){info.tcpi_rtt, info.tcpi_min_rtt, info.tcpi_total_retrans, info.tcpi_busy_time};
 	return true;
 }

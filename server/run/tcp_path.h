@@ -9,6 +9,7 @@
 struct tcp_path {
 	uint32_t rtt_us, min_rtt_us; /* round trip: smoothed; the smallest one lately */
 	uint64_t retransmits;        /* segments that were sent again */
+	uint64_t busy_us;            /* time with bytes that were not acknowledged */
 };
 
 /* Returns false if the kernel does not say it. */

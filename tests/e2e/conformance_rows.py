@@ -54,7 +54,7 @@ FIRST = [
     ("a wrong header checksum", wire.frame(wire.HELLO, header_sum=1), PROTO),
     ("a header checksum of 0", wire.frame(wire.HELLO, header_sum=0), PROTO),
     ("type 0", wire.frame(0), PROTO),
-    ("type 23", wire.frame(23), PROTO),
+    ("type 24", wire.frame(24), PROTO),
     ("NONFINITE", wire.frame(wire.NONFINITE), PROTO),
     ("type 255", wire.frame(255), PROTO),
     ("flag 8", wire.frame(wire.HELLO, flags=8), PROTO),

@@ -145,7 +145,8 @@ struct conn {
 	bool stuck[2]; /* the same from a message on that was too large for the path */
 	bool unheard;  /* EV_TIMED_OUT is scheduled for the worker */
 	bool timed_out;
-	bool up; /* the worker knows that it is connected */
+	bool up;             /* the worker knows that it is connected */
+	uint64_t busy_us[2]; /* time in which that side had unacknowledged bytes, as the kernels say it */
 	uint32_t delay_us, jitter_us, piece;
 	uint64_t corrupt_at; /* number of the byte of to[corrupt_side] to damage, from 1; 0: none */
 	enum side corrupt_side;

@@ -110,6 +110,7 @@ static void draw_config(struct sim *s, struct team *t)
 	cfg->timeouts.op_ms = 0;
 	t->adaptive = sim_chance(s, 50);
 	t->moves_shares = cfg->job.retain && sim_chance(s, 40) ? ONE_OF(s, 1, 1, 5, 30) : 0;
+	cfg->sharding.rebalance = (int)sim_below(s, 3);
 	t->moves_left = ONE_OF(s, 1, 3, 20);
 	t->rtt_us = sim_chance(s, 30) ? sim_between(s, 5000, 100000) : 0;
 	cfg->plan.bandwidth = sim_between(s, 100, 4000) * (uint64_t)1000;

@@ -270,6 +270,8 @@ static void give_signal(struct conn *c)
 				  .paced = sim_chance(s, 50),
 				  .local_bytes = sim_chance(s, 5) ? WINDOW_LOCAL_BYTES : 0};
 
+	if (exchange_wants_load(c->rank->x, c->link) && sim_chance(s, 90))
+		exchange_load(c->rank->x, c->link, c->busy_us[WORKER] += sim_below(s, 600000), sim_ms(s));
 	if (!exchange_wants_signal(c->rank->x, c->link))
 		return;
 	s->stats->signals++;

@@ -275,7 +275,7 @@ void reducer_hand_over(struct conn *c, const struct registry_admit *admit, const
 	post(c->reducer, 1 + admit->thread, l);
 }
 
-/* Asks the kernels of quiet ranks, as lane_tcp.c does. */
+/* Asks the kernels, of quiet ranks and of some others, as lane_tcp.c does. */
 static void look_at_kernels(struct lane_thread_sim *t)
 {
 	struct sim *s = t->reducer->sim;
@@ -283,9 +283,12 @@ static void look_at_kernels(struct lane_thread_sim *t)
 	for (unsigned i = 0; i < s->conns_n; i++) {
 		struct conn *c = s->conns[i];
 
-		if (c->thread == t && c->phase == PHASE_LANE && c->session && session_quiet(c->session) &&
-		    net_acknowledges(c))
+		if (c->thread != t || c->phase != PHASE_LANE || !c->session)
+			continue;
+		if (session_quiet(c->session) && net_acknowledges(c))
 			session_acknowledged(c->session, sim_ms(s));
+		if (sim_chance(s, 20))
+			session_network(c->session, 100, 100, 0, c->busy_us[REDUCER] += sim_below(s, 600000));
 	}
 }
 

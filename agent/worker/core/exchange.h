@@ -38,6 +38,7 @@
  *   stream.c                                       which chunk is sent next
  *   lead.c                                         how much is in flight on long links
  *   encoded.c, feedback.c                          encodings
+ *   load.c, balance.c                              how busy links are; which shares follow
  *   nonfinite.c
  *   exchange_text.c, link_queue.c                  sentences; control frames to send
  *   link.c, window.c, retain.c, late.c, exchange_trace.c
@@ -45,6 +46,7 @@
 #ifndef RS_AGENT_WORKER_CORE_EXCHANGE_H
 #define RS_AGENT_WORKER_CORE_EXCHANGE_H
 
+#include "agent/worker/core/balance.h"
 #include "agent/worker/core/exchange_op.h"
 #include "agent/worker/core/window.h"
 #include "common/auth.h"
@@ -103,6 +105,10 @@ struct exchange_options {
 	/* Optional. From now on the reducers have these shares, one for each reducer of the
 	 * configuration; `epoch` counts the changes. */
 	void (*shares_changed)(void *user, uint32_t epoch, const uint32_t *shares);
+	/* Optional, rank 0. Other shares would save time, or were set (`did`), or a rank or
+	 * a path is slow; the sentence says why. At most once a minute if nothing
+	 * changes. */
+	void (*balance)(void *user, enum balance_kind kind, bool did, const char *sentence);
 	/* Optional. inspect() has found NaN or infinity and job.detect_nonfinite is
 	 * `log`. At most once for each operation. */
 	void (*on_nonfinite)(void *user, const struct rs_err *what);
@@ -217,6 +223,13 @@ void exchange_sent(struct exchange *x, unsigned link, size_t n, uint64_t now_ms)
  * for each round of its window. The signal may change what the link sends. */
 bool exchange_wants_signal(const struct exchange *x, unsigned link);
 void exchange_signal(struct exchange *x, unsigned link, const struct window_signal *s, uint64_t now_ms);
+
+/* Returns true if the exchange wants to know how busy the link's connection is: some times
+ * a second, while operations are pending. busy_us: for how long it had bytes that the
+ * reducer's kernel had not acknowledged, since the connection was made. A driver that does
+ * not know it does not call exchange_load(). */
+bool exchange_wants_load(const struct exchange *x, unsigned link);
+void exchange_load(struct exchange *x, unsigned link, uint64_t busy_us, uint64_t now_ms);
 
 /* Starts op, or queues it until all ranks have joined. Errors: those of exchange_check,
  * and the reason if the exchange has ended. After an error the operation is not started

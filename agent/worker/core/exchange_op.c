@@ -120,6 +120,7 @@ int exchange_submit(struct exchange *x, struct exchange_op *op, uint64_t now_ms,
 		exchange_take_residual(x, op);
 	op->started_ms = now_ms;
 	late_busy(&x->late, now_ms);
+	load_busy(x, now_ms);
 	op->next = NULL;
 	op->prev = x->last;
 	if (x->last)

@@ -35,6 +35,7 @@ void exchange_begin(struct exchange *x, uint64_t now_ms)
 	x->found_new = false;
 	x->told_ms = 0;
 	late_begin(&x->late);
+	load_begin(&x->load);
 	lead_init(x);
 }
 

@@ -7,6 +7,7 @@
 #include "agent/worker/core/exchange.h"
 #include "agent/worker/core/feedback.h"
 #include "agent/worker/core/late.h"
+#include "agent/worker/core/load.h"
 #include "agent/worker/core/retain.h"
 #include "proto/control.h"
 #include "proto/trace.h"
@@ -116,6 +117,7 @@ struct exchange {
 	bool found_new;                 /* reducers do not know all of it */
 	uint64_t told_ms;               /* when they were last told; 0: never */
 	struct late_watch late;
+	struct load_watch load;
 	struct exchange_trace trace;
 	bool ping_on_done; /* some link has to send PING when an operation is done */
 };

@@ -36,7 +36,9 @@ void link_forget(struct link *l)
 	l->proven = l->keeps = false;
 	l->probe = LINK_PROBE_NONE;
 	l->view = LINK_NO_VIEW;
-	l->view_due = l->settle_due = l->ping_due = l->nonfinite_due = l->ping_on_done = false;
+	l->view_due = l->settle_due = l->ping_due = l->nonfinite_due = l->load_due = false;
+	l->ping_on_done = l->load.wanted = l->load.marked = l->load.known = false;
+	l->load.lane_at_ms = 0;
 	l->question = 0;
 }
 

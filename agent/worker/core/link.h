@@ -17,9 +17,9 @@ enum {
 	LINK_ABSENT_MS = 5000,    /* then a job starts without an unreachable reducer, which may join later */
 	LINK_REST_MS = 200,       /* all reducers lose a rank at about the same time; see view_drop_links() */
 	LINK_FLUSH_MS = 1000,     /* for sending the last frames and for the peer's close */
-	/* Bytes: VIEW, SETTLE, PING, NONFINITE and ABORT fit, then HELLO and ABORT of the
-	 * next generation. */
-	LINK_CONTROL_OUT = 4352,
+	/* Bytes: VIEW, SETTLE, PING, NONFINITE, LOAD and ABORT fit, then HELLO and ABORT
+	 * of the next generation. */
+	LINK_CONTROL_OUT = 5312,
 	LINK_RETAINED = FRAME_PRIORITIES, /* the stream of retained results that a reducer has asked for (FETCH) */
 	LINK_STREAMS
 };
@@ -47,6 +47,18 @@ enum link_probe {
 	LINK_PROBE_SENT, /* waits for the reducer's PROBE */
 };
 
+/* How busy the connection is; see load.h. */
+struct link_load {
+	bool wanted;      /* the driver is to call exchange_load() */
+	bool marked;      /* busy_us and from_ms are of this connection */
+	uint64_t busy_us; /* as in the last call */
+	uint64_t from_ms; /* time of that call */
+	bool known;
+	uint32_t up;              /* in 1/1000 of the time between the last two calls */
+	struct control_load lane; /* the last LOAD of the reducer .. */
+	uint64_t lane_at_ms;      /* .. and when it came; 0: never */
+};
+
 /* Invariants: chunks_in_flight and bytes_in_flight are the sums over [head, tail) of the
  * streams of all priorities. sent_off bytes of the frame `sent` of the stream
  * `partial_stream` are sent; while sent_off > 0 control frames and other streams wait.
@@ -61,6 +73,7 @@ struct link {
 	    view; /* LINK_RUNNING: number of the view in which chunks may be sent; LINK_NO_VIEW: none until RESUME */
 	bool view_due, settle_due, ping_due; /* VIEW, SETTLE or PING is to be sent when control_out is empty */
 	bool nonfinite_due;                  /* the same for NONFINITE */
+	bool load_due;                       /* the same for LOAD */
 	bool busy;                           /* the last attempt was refused for now: the reducer is there */
 	bool ping_on_done;                   /* the reducer wants a PING when operations are done */
 	uint64_t question;                   /* the largest count of a PING of the reducer; PING repeats it */
@@ -81,6 +94,7 @@ struct link {
 	uint32_t saved_off, saved_len;
 	struct window window;
 	bool wants_signal; /* a round of the window is over */
+	struct link_load load;
 	unsigned control_len, control_off;
 
 	/* input: a header (payload_left == 0) or the payload of `frame` */

@@ -249,6 +249,14 @@ static void link_on_view(struct link *l, uint64_t now_ms)
 		link_violation(l, now_ms, "%s", e.msg);
 }
 
+static void link_on_load(struct link *l, uint64_t now_ms)
+{
+	struct rs_err e;
+
+	if (load_received(l, now_ms, &e))
+		link_undecoded(l, &e, now_ms);
+}
+
 /* PING: the reducer is alive. With a count it wants an answer: with 1, since it wants to
  * know which operations are done here; above 1, as a sign of life. */
 static void link_on_ping(struct link *l)
@@ -307,6 +315,8 @@ void link_control(struct link *l, uint64_t now_ms)
 		link_on_waiting(l, now_ms);
 	} else if (type == FRAME_LATE && l->state == LINK_RUNNING) {
 		link_on_late(l, now_ms);
+	} else if (type == FRAME_LOAD && l->state == LINK_RUNNING) {
+		link_on_load(l, now_ms);
 	} else if (type == FRAME_START && l->state == LINK_JOINED && l->probe == LINK_PROBE_NONE) {
 		link_on_start(l, now_ms);
 	} else {

@@ -322,6 +322,7 @@ static void link_end_result(struct link *l, uint64_t now_ms)
 	s->head++;
 	l->chunks_in_flight--;
 	l->bytes_in_flight -= f->bytes;
+	l->x->load.bytes += f->bytes;
 	l->x->links_changed |= l->x->held_back;
 	l->x->held_back = false;
 	if (window_result(&l->window, f->bytes))
@@ -333,8 +334,10 @@ static void link_end_result(struct link *l, uint64_t now_ms)
 	if (--op->chunks_left > 0)
 		return;
 	exchange_op_done(l->x, op);
-	if (!l->x->first)
-		late_idle(&l->x->late, now_ms);
+	if (l->x->first)
+		return;
+	late_idle(&l->x->late, now_ms);
+	load_idle(&l->x->load, now_ms);
 }
 
 /* FETCH: another rank lacks a result that this rank said it has. Queues it as KEPT. */

@@ -41,6 +41,14 @@ static void link_queue_nonfinite(struct link *l)
 		link_queue_frame(l, FRAME_NONFINITE, payload, control_pack_nonfinite(payload, &l->x->found));
 }
 
+static void link_queue_load(struct link *l)
+{
+	const struct control_load load = {.up = l->load.up, .ranks = l->load.known, .answer = l->x->opt.rank == 0};
+	uint8_t payload[CONTROL_LOAD_LEN];
+
+	link_queue_frame(l, FRAME_LOAD, payload, control_pack_load(payload, &load));
+}
+
 static void link_queue_ping(struct link *l)
 {
 	const struct exchange *x = l->x;
@@ -84,8 +92,10 @@ void link_queue_due(struct link *l)
 		link_queue_ping(l);
 	if (l->nonfinite_due && l->state == LINK_RUNNING)
 		link_queue_nonfinite(l);
+	if (l->load_due && l->state == LINK_RUNNING)
+		link_queue_load(l);
 	l->settle_due &= l->state != LINK_RUNNING;
-	l->view_due = l->ping_due = l->nonfinite_due = false;
+	l->view_due = l->ping_due = l->nonfinite_due = l->load_due = false;
 }
 
 int link_queue_hello(struct link *l, struct rs_err *e)

@@ -208,7 +208,9 @@ static void view_check_running(struct exchange *x, uint64_t now_ms)
 	x->next_ms = now_ms;
 	for (struct exchange_op *op = x->first; op; op = op->next)
 		op->started_ms = now_ms;
-	if (!x->first)
+	if (x->first)
+		load_busy(x, now_ms);
+	else
 		late_idle(&x->late, now_ms);
 }
 
@@ -229,6 +231,7 @@ static void view_apply(struct exchange *x, uint64_t now_ms)
 		return;
 	}
 	view_assign_shards(x);
+	load_disturbed(x, now_ms);
 	for (unsigned p = 0; p < x->params->priorities; p++)
 		x->view.start[p] = x->floor[p] = retain_resume_position(&x->retain, p);
 	x->held_back = false;

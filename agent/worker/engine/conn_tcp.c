@@ -181,9 +181,12 @@ static void conn_tcp_poll_for(struct tcp *c, uint32_t events)
 static void conn_tcp_take_signal(struct tcp *c)
 {
 	struct window_signal signal = {.local_bytes = c->local ? WINDOW_LOCAL_BYTES : 0};
+	uint64_t busy_us;
 
 	if (exchange_wants_signal(c->conn.en->x, c->conn.link) && (c->local || tcp_signal(c->tcp.fd, &signal)))
 		exchange_signal(c->conn.en->x, c->conn.link, &signal, conn_tcp_now(c));
+	if (exchange_wants_load(c->conn.en->x, c->conn.link) && tcp_busy(c->tcp.fd, &busy_us))
+		exchange_load(c->conn.en->x, c->conn.link, busy_us, conn_tcp_now(c));
 }
 
 /* Sends until the socket is full or nothing is left; in_turn: at most a frame or two. The

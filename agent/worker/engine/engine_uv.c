@@ -66,6 +66,18 @@ static void engine_on_degraded(void *user, const char *sentence)
 		       rs_kv_s("reason", sentence));
 }
 
+static void engine_on_balance(void *user, enum balance_kind kind, bool did, const char *sentence)
+{
+	struct engine *en = user;
+	bool slow = kind == BALANCE_SLOW_RANK || kind == BALANCE_SLOW_PATH;
+
+	rs_log(en->opt.log, did ? RS_LOG_INFO : RS_LOG_WARN,
+	       did    ? "rebalanced"
+	       : slow ? "slow-path"
+		      : "unbalanced",
+	       rs_kv_s("job", en->opt.job), rs_kv_u("rank", en->opt.rank), rs_kv_s("reason", sentence));
+}
+
 static void engine_on_reducer(void *user, const struct rs_reducer *r, enum exchange_change how, const char *why)
 {
 	static const char *const events[] = {
@@ -148,6 +160,7 @@ static int engine_init_exchange(struct engine *en, struct rs_err *e)
 	    .waiting = engine_on_waiting,
 	    .no_feedback = engine_on_no_feedback,
 	    .degraded = engine_on_degraded,
+	    .balance = engine_on_balance,
 	    .user = en,
 	};
 	int rc = rs_kernels_select("auto", &xo.kernels, e);

@@ -30,6 +30,17 @@ bool tcp_signal(int fd, struct window_signal *ret)
 	return true;
 }
 
+bool tcp_busy(int fd, uint64_t *ret_us)
+{
+	struct tcp_info info = {0};
+	socklen_t len = sizeof info;
+
+	if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &len) < 0)
+		return false;
+	*ret_us = info.tcpi_busy_time;
+	return true;
+}
+
 static bool tcp_same_host(const struct sockaddr_storage *a, const struct sockaddr_storage *b)
 {
 	struct rs_endpoint one, other;

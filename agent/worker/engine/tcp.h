@@ -13,6 +13,10 @@
  * kernel does not provide them. */
 bool tcp_signal(int fd, struct window_signal *ret);
 
+/* Reads for how long the connection had bytes that were not acknowledged, since it was
+ * made, in microseconds. Returns false if the kernel does not say it. */
+bool tcp_busy(int fd, uint64_t *ret_us);
+
 enum tcp_peer {
 	TCP_PEER_FAR,
 	TCP_PEER_LOCAL, /* on this machine */

@@ -49,7 +49,7 @@ static const struct {
     {"timeouts: {conect: 3s}\n", "f:1:12: timeouts: found unknown key \"conect\", did you mean connect?"},
     {"server: {window: 3}\n", "f:1:10: server: found unknown key \"window\", did you mean sharding.window?"},
     {"sharding: {colour: 3}\n", "f:1:12: sharding: found unknown key \"colour\", expected one of shards, "
-				"chunk_bytes, window, priorities, map"},
+				"chunk_bytes, window, priorities, map, rebalance"},
     {"reducers: [{id: a, adress: b}]\n", "f:1:20: reducers: found unknown key \"adress\", did you mean address?"},
     {"job: {}\njob: {}\n", "f:2:1: job: found a second time, expected once (first in line 1)"},
     {"job:\n  name: a\n  name: b\n", "f:3:3: job.name: found a second time, expected once (first in line 2)"},

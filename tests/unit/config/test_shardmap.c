@@ -56,7 +56,7 @@ START_TEST(shares_follow_weights)
 	struct rs_err e;
 
 	if (shards == 0)
-		shards = shardmap_default_shards(reducers, n);
+		shards = shardmap_default_shards(reducers, n, false);
 	ck_assert_uint_eq(shards, deals[_i].expected_shards);
 	ck_assert_int_eq(shardmap_deal(owner, shards, reducers, n, &e), RS_OK);
 	for (unsigned s = 0; s < shards; s++) {
@@ -127,9 +127,9 @@ START_TEST(many_reducers)
 
 	for (unsigned i = 0; i < RS_REDUCERS_MAX; i++)
 		reducers[i] = (struct rs_reducer){.weight = 1, .lanes = RS_LANES_MAX};
-	ck_assert_uint_eq(shardmap_default_shards(reducers, RS_REDUCERS_MAX), RS_REDUCERS_MAX);
+	ck_assert_uint_eq(shardmap_default_shards(reducers, RS_REDUCERS_MAX, false), RS_REDUCERS_MAX);
 	reducers[7].weight = 1e6;
-	ck_assert_uint_eq(shardmap_default_shards(reducers, RS_REDUCERS_MAX), RS_SHARDS_MAX);
+	ck_assert_uint_eq(shardmap_default_shards(reducers, RS_REDUCERS_MAX, false), RS_SHARDS_MAX);
 	ck_assert_int_eq(shardmap_deal(owner, RS_SHARDS_MAX, reducers, RS_REDUCERS_MAX, &e), RS_OK);
 	for (unsigned s = 0; s < RS_SHARDS_MAX; s++)
 		got[owner[s]]++;

@@ -212,7 +212,7 @@ static int check_map(const struct ydoc_node *n, struct rs_err *e)
 		rc = take_owner(&s, n, e);
 	if (rc)
 		return rc;
-	shards = shardmap_default_shards(s.reducers, s.cfg.reducers_n);
+	shards = shardmap_default_shards(s.reducers, s.cfg.reducers_n, false);
 	if (vectors_get(n, "shards") && vectors_number(n, "shards", &shards, e))
 		return e->code;
 	if (shards != s.cfg.sharding.shards || shards < s.cfg.reducers_n)

@@ -1,0 +1,198 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "agent/worker/core/balance.h"
+
+#include "proto/control.h"
+
+#include <string.h>
+
+void balance_init(struct balance *b)
+{
+	memset(b, 0, sizeof *b);
+	b->pause_ms = BALANCE_PAUSE_MS;
+}
+
+void balance_disturbed(struct balance *b, uint64_t now_ms)
+{
+	memset(&b->now, 0, sizeof b->now);
+	b->last = BALANCE_EVEN;
+	b->tried = false;
+	b->not_before_ms = now_ms + BALANCE_PAUSE_MS;
+}
+
+/* Returns how busy a reducer was in the window, in 1/1000 of the communication, at least
+ * 1. */
+static uint32_t balance_part(const struct balance_window *w, uint64_t busy)
+{
+	uint64_t part = w->active ? busy * BALANCE_PERMIL / w->active : 0;
+
+	return part < 1 ? 1 : part < BALANCE_PERMIL ? (uint32_t)part : BALANCE_PERMIL;
+}
+
+/* Returns the median of the living reducers; the lower one of an even number. */
+static uint32_t balance_median(const struct balance_window *w, const struct balance_reducer *r, unsigned n)
+{
+	unsigned living = 0;
+
+	for (unsigned i = 0; i < n; i++)
+		living += r[i].lives;
+	for (unsigned i = 0; i < n; i++) {
+		uint32_t part = balance_part(w, w->busy[i]);
+		unsigned below = 0, equal = 0;
+
+		for (unsigned j = 0; r[i].lives && j < n; j++) {
+			uint32_t other = balance_part(w, w->busy[j]);
+
+			below += r[j].lives && other < part;
+			equal += r[j].lives && other == part;
+		}
+		if (r[i].lives && below < (living + 1) / 2 && below + equal >= (living + 1) / 2)
+			return part;
+	}
+	return 1;
+}
+
+/* Looks for a rank whose path to most reducers, or to one reducer alone, is much busier
+ * than those of the others. */
+static bool balance_find_slow(const struct balance_window *w, const struct balance_reducer *r, unsigned n,
+			      struct balance_verdict *ret)
+{
+	unsigned alone = 0, living = 0, same = 0;
+
+	for (unsigned i = 0; i < n; i++) {
+		uint32_t most = balance_part(w, w->most[i]);
+
+		living += r[i].lives;
+		if (!r[i].lives || most < BALANCE_BUSY || most < BALANCE_ALONE * balance_part(w, w->busy[i]))
+			continue;
+		same += alone > 0 && w->most_rank[i] == ret->rank;
+		if (!alone++) {
+			ret->reducer = i;
+			ret->rank = w->most_rank[i];
+			ret->busy = most;
+			ret->others = balance_part(w, w->busy[i]);
+		}
+	}
+	ret->kind = alone == 1 && living > 1                           ? BALANCE_SLOW_PATH
+		    : alone && alone == same + 1 && 2 * alone > living ? BALANCE_SLOW_RANK
+								       : BALANCE_EVEN;
+	return ret->kind != BALANCE_EVEN;
+}
+
+/* Computes the shares that make all living reducers busy equally long, and what that
+ * saves. A lost reducer keeps an average share for its return. */
+static void balance_solve(const struct balance_window *w, const struct balance_reducer *r, unsigned n,
+			  struct balance_verdict *ret)
+{
+	uint64_t able[RS_REDUCERS_MAX], sum = 0, shares = 0, living = 0, even;
+	uint32_t busiest = 0;
+
+	for (unsigned i = 0; i < n; i++) {
+		uint32_t part = balance_part(w, w->busy[i]);
+
+		if (!r[i].lives)
+			continue;
+		/* an idle reducer may have other limits than those that are seen */
+		able[i] = (uint64_t)r[i].share * BALANCE_PERMIL * 100 /
+			  (part < BALANCE_PERMIL / 4 ? BALANCE_PERMIL / 4 : part);
+		sum += able[i];
+		shares += r[i].share;
+		living++;
+		if (part > busiest) {
+			busiest = part;
+			ret->reducer = i;
+		}
+	}
+	for (unsigned i = 0; i < n && sum; i++) {
+		uint64_t share = (r[i].lives ? able[i] : sum / living) * BALANCE_SUM / sum;
+
+		ret->shares[i] = share < 1 ? 1 : share < CONTROL_SHARE_MAX ? (uint32_t)share : CONTROL_SHARE_MAX;
+	}
+	ret->busy = busiest;
+	ret->others = balance_median(w, r, n);
+	even = sum ? shares * BALANCE_PERMIL * 100 / sum : busiest;
+	ret->gain = busiest > even ? (uint32_t)((busiest - even) * BALANCE_PERMIL / busiest) : 0;
+	ret->kind = busiest >= BALANCE_BUSY && ret->gain >= BALANCE_GAIN ? BALANCE_SHARES : BALANCE_EVEN;
+}
+
+/* Judges the last change by the first whole window after it. Returns true if it is to be
+ * taken back. */
+static bool balance_judge(struct balance *b)
+{
+	uint64_t half = b->before + b->before * b->expected / (2 * BALANCE_PERMIL);
+
+	if (!b->tried)
+		return false;
+	if (!b->settling) {
+		b->settling = true;
+		return false;
+	}
+	b->tried = false;
+	if (b->rate >= half) {
+		b->pause_ms = BALANCE_PAUSE_MS;
+		return false;
+	}
+	b->pause_ms = b->pause_ms < BALANCE_PAUSE_MAX_MS / 2 ? 2 * b->pause_ms : BALANCE_PAUSE_MAX_MS;
+	return b->rate < b->before - b->before / 20;
+}
+
+/* A window is complete. */
+static void balance_conclude(struct balance *b, const struct balance_reducer *r, unsigned n, uint64_t now_ms,
+			     struct balance_verdict *ret)
+{
+	const struct balance_window *w = &b->now;
+	enum balance_kind last = b->last;
+	unsigned about = b->last_about;
+	bool back;
+
+	b->last = BALANCE_EVEN;
+	if (w->active < (uint64_t)BALANCE_ACTIVE * w->ms)
+		return;
+	b->rate = w->bytes * BALANCE_PERMIL * BALANCE_PERMIL / w->active;
+	back = balance_judge(b);
+	if (back) {
+		ret->kind = BALANCE_BACK;
+		memcpy(ret->shares, b->shares_before, n * sizeof *ret->shares);
+		return;
+	}
+	if (!balance_find_slow(w, r, n, ret))
+		balance_solve(w, r, n, ret);
+	b->last = ret->kind;
+	b->last_about = ret->kind == BALANCE_SLOW_RANK ? ret->rank : ret->reducer;
+	if (b->last != last || b->last_about != about ||
+	    (ret->kind == BALANCE_SHARES && (b->tried || now_ms < b->not_before_ms)))
+		ret->kind = BALANCE_EVEN; /* not twice in a row, or too early */
+}
+
+void balance_sample(struct balance *b, const struct balance_reducer *r, unsigned n, uint32_t ms, uint32_t active,
+		    uint64_t bytes, uint64_t now_ms, struct balance_verdict *ret)
+{
+	struct balance_window *w = &b->now;
+
+	memset(ret, 0, sizeof *ret);
+	w->ms += ms;
+	w->active += (uint64_t)active * ms;
+	w->bytes += bytes;
+	for (unsigned i = 0; i < n; i++) {
+		w->busy[i] += (uint64_t)r[i].busy * ms;
+		w->most[i] += (uint64_t)r[i].most * ms;
+		w->most_rank[i] = r[i].most_rank;
+	}
+	if (w->ms < BALANCE_WINDOW_MS)
+		return;
+	balance_conclude(b, r, n, now_ms, ret);
+	memset(w, 0, sizeof *w);
+}
+
+void balance_applied(struct balance *b, const struct balance_reducer *r, unsigned n, const struct balance_verdict *v,
+		     uint64_t now_ms)
+{
+	memset(&b->now, 0, sizeof b->now);
+	b->last = BALANCE_EVEN;
+	b->not_before_ms = now_ms + b->pause_ms;
+	b->tried = v->kind == BALANCE_SHARES;
+	b->settling = false;
+	b->before = b->rate;
+	b->expected = v->gain;
+	for (unsigned i = 0; i < n; i++)
+		b->shares_before[i] = r[i].share < CONTROL_SHARE_MAX ? r[i].share : CONTROL_SHARE_MAX;
+}

@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Which shares the reducers should have, from how busy the ways to them are.
+ *
+ * Chunks go to the reducers in turns, and a link may be only a little ahead of the slowest
+ * one. So while ranks communicate, the way to the slowest reducer is busy all the time,
+ * and the others wait for it: they are busy in the same part of the time in which their
+ * share needs them. A reducer with share s that is busy for the part b of the time could
+ * do s / b in all of it. Shares in proportion to s / b make all of them busy equally
+ * long. b is the largest of three parts: contributions on their way up, results on their
+ * way down, and the lane's thread with its waits for a core. Of the ranks it is the
+ * median, so one rank that is slow, or one path, changes no share. Both are named
+ * instead: a rank that is busy on its way to most reducers, and a path that is busy
+ * although its reducer is not busy for others and its rank not at other reducers.
+ *
+ * A change stops all links for a round trip, so it is made only if it is expected to save
+ * BALANCE_GAIN of the time that ranks communicate, twice in a row, in a second each; not
+ * within BALANCE_PAUSE_MS of the last change of the view, and later each time that a
+ * change did not pay. One that made it worse is taken back.
+ *
+ * Pure functions; a struct belongs to one thread. */
+#ifndef RS_AGENT_WORKER_CORE_BALANCE_H
+#define RS_AGENT_WORKER_CORE_BALANCE_H
+
+#include "config/limits.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum {
+	BALANCE_PERMIL = 1000,
+	BALANCE_GAIN = 80,        /* least expected gain, in 1/1000 of the time */
+	BALANCE_BUSY = 600,       /* below it nothing waits for the slowest reducer: latency or computing decides */
+	BALANCE_ACTIVE = 50,      /* with fewer operations than this nothing can be said */
+	BALANCE_ALONE = 2,        /* a path is slow alone if it is busy for so many times the median */
+	BALANCE_WINDOW_MS = 1000, /* the time over which samples are summed */
+	BALANCE_PAUSE_MS = 5000,
+	BALANCE_PAUSE_MAX_MS = 320000,
+	BALANCE_SUM = 10000, /* about the sum of the shares that are proposed */
+};
+
+/* What is known of a reducer in one sample. Times are in 1/1000 of the sample's time. */
+struct balance_reducer {
+	bool lives;
+	uint32_t share; /* what it has now, in any unit, at least 1 */
+	uint32_t busy;  /* of the median rank, and of its own threads */
+	uint32_t most;  /* of the rank whose path is the busiest */
+	uint32_t most_rank;
+};
+
+enum balance_kind {
+	BALANCE_EVEN,      /* nothing to do */
+	BALANCE_SHARES,    /* other shares are expected to pay */
+	BALANCE_BACK,      /* the last change did not pay: the shares before it */
+	BALANCE_SLOW_RANK, /* `rank` is slow at most reducers */
+	BALANCE_SLOW_PATH, /* the path between `rank` and `reducer` is slow alone */
+};
+
+struct balance_verdict {
+	enum balance_kind kind;
+	uint32_t shares[RS_REDUCERS_MAX]; /* BALANCE_SHARES, BALANCE_BACK: 1 to 65535 */
+	unsigned reducer;                 /* BALANCE_SHARES: the busiest one; BALANCE_SLOW_PATH */
+	uint32_t rank;
+	uint32_t busy, others; /* 1/1000 of the communication: of that reducer, rank or path; of the median reducer */
+	uint32_t gain;         /* BALANCE_SHARES: 1/1000 of the communication that is expected to be saved */
+};
+
+/* Sums of samples of about BALANCE_WINDOW_MS. */
+struct balance_window {
+	uint64_t ms, active, bytes; /* active: ms x 1/1000 */
+	uint64_t busy[RS_REDUCERS_MAX], most[RS_REDUCERS_MAX];
+	uint32_t most_rank[RS_REDUCERS_MAX];
+};
+
+/* Invariant: `now` has less than BALANCE_WINDOW_MS. */
+struct balance {
+	struct balance_window now;
+	enum balance_kind last; /* of the last complete window */
+	unsigned last_about;    /* which reducer, or rank */
+	uint64_t not_before_ms; /* no change before this time */
+	uint32_t pause_ms;
+	bool tried;        /* a change was made whose effect is not judged yet */
+	bool settling;     /* its first window has passed */
+	uint64_t rate;     /* bytes a second of communication in the last complete window */
+	uint64_t before;   /* the same before the change */
+	uint32_t expected; /* its gain */
+	uint32_t shares_before[RS_REDUCERS_MAX];
+};
+
+void balance_init(struct balance *b);
+/* The view has changed, by a loss or a return or by new shares: what was measured before
+ * does not count any more. */
+void balance_disturbed(struct balance *b, uint64_t now_ms);
+/* Adds a sample of `ms` milliseconds: the part of them in which operations were pending,
+ * in 1/1000, and the bytes of results. `r` has an entry for each of the n reducers of the
+ * configuration. Sets *ret; only BALANCE_SHARES and BALANCE_BACK ask for a change. */
+void balance_sample(struct balance *b, const struct balance_reducer *r, unsigned n, uint32_t ms, uint32_t active,
+		    uint64_t bytes, uint64_t now_ms, struct balance_verdict *ret);
+/* The proposed shares were set. */
+void balance_applied(struct balance *b, const struct balance_reducer *r, unsigned n, const struct balance_verdict *v,
+		     uint64_t now_ms);
+
+#endif

@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Sentences about the shares of reducers. */
+#include "agent/worker/core/exchange_text.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+enum { NAMED = 8 /* most reducers that a sentence names */ };
+
+struct text {
+	char *buf;
+	size_t size, len;
+};
+
+static void text_add(struct text *t, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static void text_add(struct text *t, const char *format, ...)
+{
+	va_list args;
+	int n;
+
+	if (t->len >= t->size)
+		return;
+	va_start(args, format);
+	n = vsnprintf(t->buf + t->len, t->size - t->len, format, args);
+	va_end(args);
+	t->len += n > 0 ? (size_t)n : 0;
+}
+
+static double percent(uint64_t part, uint64_t of)
+{
+	return of ? 100.0 * (double)part / (double)of : 0;
+}
+
+/* "r0 25.0 % -> 14.3 %, r1 25.0 % -> 28.6 %" of living reducers; without `to` as they
+ * are. */
+static void text_shares(struct text *t, const struct exchange *x, const struct balance_reducer *r,
+			const struct balance_verdict *v)
+{
+	uint64_t now = 0, then = 0;
+	unsigned named = 0;
+
+	for (unsigned i = 0; i < x->params->reducers_n; i++) {
+		now += r[i].lives ? r[i].share : 0;
+		then += r[i].lives ? v->shares[i] : 0;
+	}
+	for (unsigned i = 0; i < x->params->reducers_n && named < NAMED; i++)
+		if (r[i].lives)
+			text_add(t, "%s%s %.1f %% -> %.1f %%", named++ ? ", " : "", x->params->reducers[i].id,
+				 percent(r[i].share, now), percent(v->shares[i], then));
+	if (named == NAMED)
+		text_add(t, ", ..");
+}
+
+void balance_text(const struct exchange *x, const struct balance_reducer *r, const struct balance_verdict *v, bool did,
+		  char *buf, size_t size)
+{
+	const struct rs_reducer *about = &x->params->reducers[v->reducer];
+	struct text t = {buf, size, 0};
+	unsigned busy = v->busy / 10, others = v->others / 10;
+
+	switch (v->kind) {
+	case BALANCE_SHARES:
+		text_add(&t,
+			 "reducer %s (%s) is busy for %u %% of the communication, the median reducer for %u %%: %s "
+			 "about %u %% "
+			 "of it with the shares ",
+			 about->id, exchange_params_address(x->params, about), busy, others,
+			 did ? "it should save" : "sharding.rebalance: on would save", v->gain / 10);
+		text_shares(&t, x, r, v);
+		break;
+	case BALANCE_BACK:
+		text_add(&t, "the last change of the shares has made operations slower, so it is taken back: ");
+		text_shares(&t, x, r, v);
+		break;
+	case BALANCE_SLOW_RANK:
+		text_add(
+		    &t,
+		    "rank %u is slow: its connections to most reducers are busy for up to %u %% of the communication, "
+		    "those of the median rank for %u %%. Other shares of the reducers do not help: look at its link "
+		    "and its processors",
+		    v->rank, busy, others);
+		break;
+	case BALANCE_SLOW_PATH:
+		text_add(&t,
+			 "the path between rank %u and reducer %s (%s) is slow: it is busy for %u %% of the "
+			 "communication, that "
+			 "of the median rank for %u %%. Other shares of the reducers do not help",
+			 v->rank, about->id, exchange_params_address(x->params, about), busy, others);
+		break;
+	default:
+		buf[0] = '\0';
+	}
+}

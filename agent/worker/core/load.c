@@ -1,0 +1,190 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "agent/worker/core/load.h"
+
+#include "agent/worker/core/exchange_text.h"
+#include "agent/worker/core/features.h"
+#include "agent/worker/core/link.h"
+#include "proto/features.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { LOAD_SAY_MS = 60000 /* between two sentences of one kind */ };
+
+void load_begin(struct load_watch *w)
+{
+	memset(w, 0, sizeof *w);
+	balance_init(&w->balance);
+}
+
+/* Returns whether the job may have other shares than those of the map. */
+static bool load_matters(const struct exchange *x)
+{
+	return x->params->rebalance != RS_REBALANCE_OFF && x->retaining && x->features_fixed &&
+	       (x->features & FEATURE_SHARES) && x->params->reducers_n > 1;
+}
+
+void load_busy(struct exchange *x, uint64_t now_ms)
+{
+	struct load_watch *w = &x->load;
+
+	if (!w->active_from_ms)
+		w->active_from_ms = now_ms;
+	if (w->on || !load_matters(x))
+		return;
+	w->on = true;
+	w->from_ms = now_ms;
+	w->active_from_ms = now_ms;
+	w->active_ms = w->bytes = 0;
+	for (unsigned i = 0; i < x->links_n; i++) {
+		x->links[i].load.marked = false;
+		x->links[i].load.wanted = true;
+	}
+	x->next_ms = min64(x->next_ms, now_ms + LOAD_MS);
+}
+
+void load_idle(struct load_watch *w, uint64_t now_ms)
+{
+	if (w->active_from_ms)
+		w->active_ms += now_ms - w->active_from_ms;
+	w->active_from_ms = 0;
+}
+
+void load_disturbed(struct exchange *x, uint64_t now_ms)
+{
+	balance_disturbed(&x->load.balance, now_ms);
+}
+
+bool exchange_wants_load(const struct exchange *x, unsigned link)
+{
+	return x->links[link].load.wanted;
+}
+
+void exchange_load(struct exchange *x, unsigned link, uint64_t busy_us, uint64_t now_ms)
+{
+	struct link *l = &x->links[link];
+	uint64_t passed_ms = now_ms - l->load.from_ms, up;
+
+	l->load.wanted = false;
+	if (l->load.marked && passed_ms == 0)
+		return;
+	if (l->load.marked) {
+		up = busy_us > l->load.busy_us ? (busy_us - l->load.busy_us) / passed_ms : 0;
+		l->load.up = up < BALANCE_PERMIL ? (uint32_t)up : BALANCE_PERMIL;
+		l->load.known = true;
+		l->load_due = l->state == LINK_RUNNING;
+		x->links_changed = true;
+	}
+	l->load.marked = true;
+	l->load.busy_us = busy_us;
+	l->load.from_ms = now_ms;
+}
+
+int load_received(struct link *l, uint64_t now_ms, struct rs_err *e)
+{
+	if (l->x->opt.rank || !(l->x->opt.features & FEATURE_SHARES))
+		return rs_fail(e, RS_EPROTO, "it sent a LOAD frame, which this rank has not asked for");
+	if (control_unpack_load(l->control_in, l->frame.payload_len, &l->load.lane, e))
+		return e->code;
+	l->load.lane_at_ms = now_ms;
+	return RS_OK;
+}
+
+static uint32_t load_larger(uint32_t a, uint32_t b)
+{
+	return a > b ? a : b;
+}
+
+/* Sums up what the lanes of a reducer have said. Returns false if a lane has not said it
+ * lately, or no rank's kernel knows it. */
+static bool load_of_reducer(const struct exchange *x, unsigned reducer, uint64_t now_ms, struct balance_reducer *ret)
+{
+	unsigned lanes = x->params->reducers[reducer].lanes, busy = 0;
+
+	*ret = (struct balance_reducer){.lives = exchange_lives(x, reducer)};
+	for (unsigned s = 0; s < x->params->shards; s++)
+		ret->share += x->owner[s] == reducer;
+	ret->share += !ret->share;
+	if (!ret->lives)
+		return true;
+	for (unsigned i = 0; i < x->links_n; i++) {
+		const struct link *l = &x->links[i];
+		const struct control_load *lane = &l->load.lane;
+		bool up = lane->up_most >= lane->down_most;
+
+		if (l->reducer != reducer)
+			continue;
+		if (!l->load.lane_at_ms || now_ms - l->load.lane_at_ms > LOAD_FRESH_MS || !lane->ranks)
+			return false;
+		busy += load_larger(load_larger(lane->up, lane->down), lane->processor);
+		if ((up ? lane->up_most : lane->down_most) < ret->most)
+			continue;
+		ret->most = up ? lane->up_most : lane->down_most;
+		ret->most_rank = up ? lane->up_most_rank : lane->down_most_rank;
+	}
+	ret->busy = busy / lanes;
+	return true;
+}
+
+/* Says what the verdict is, once a minute if it stays the same. */
+static void load_say(struct exchange *x, const struct balance_reducer *r, const struct balance_verdict *v, bool did,
+		     uint64_t now_ms)
+{
+	struct load_watch *w = &x->load;
+	char text[EXCHANGE_BALANCE_TEXT];
+
+	if (!did && w->said == v->kind && w->said_ms && now_ms - w->said_ms < LOAD_SAY_MS)
+		return;
+	w->said = v->kind;
+	w->said_ms = now_ms;
+	if (!x->opt.balance)
+		return;
+	balance_text(x, r, v, did, text, sizeof text);
+	x->opt.balance(x->opt.user, v->kind, did, text);
+}
+
+static void load_decide(struct exchange *x, uint32_t active, uint64_t now_ms)
+{
+	struct balance_reducer r[RS_REDUCERS_MAX];
+	struct load_watch *w = &x->load;
+	struct balance_verdict v;
+	bool did = false;
+
+	for (unsigned i = 0; i < x->params->reducers_n; i++)
+		if (!load_of_reducer(x, i, now_ms, &r[i]))
+			return;
+	balance_sample(&w->balance, r, x->params->reducers_n, (uint32_t)(now_ms - w->from_ms), active, w->bytes, now_ms,
+		       &v);
+	if (v.kind == BALANCE_EVEN)
+		return;
+	if ((v.kind == BALANCE_SHARES || v.kind == BALANCE_BACK) && x->params->rebalance == RS_REBALANCE_ON) {
+		did = exchange_set_shares(x, v.shares, now_ms);
+		if (!did)
+			return;
+		balance_applied(&w->balance, r, x->params->reducers_n, &v, now_ms);
+	}
+	load_say(x, r, &v, did, now_ms);
+}
+
+uint64_t load_tick(struct exchange *x, uint64_t now_ms)
+{
+	struct load_watch *w = &x->load;
+	uint64_t active_ms, passed_ms = now_ms - w->from_ms;
+
+	if (!w->on)
+		return UINT64_MAX;
+	if (passed_ms < LOAD_MS)
+		return w->from_ms + LOAD_MS;
+	active_ms = w->active_ms + (w->active_from_ms ? now_ms - w->active_from_ms : 0);
+	if (!x->opt.rank)
+		load_decide(x, (uint32_t)(active_ms * BALANCE_PERMIL / passed_ms), now_ms);
+	w->on = active_ms > 0;
+	w->from_ms = now_ms;
+	w->active_ms = w->bytes = 0;
+	if (w->active_from_ms)
+		w->active_from_ms = now_ms;
+	for (unsigned i = 0; w->on && i < x->links_n; i++)
+		x->links[i].load.wanted = true;
+	x->links_changed |= w->on;
+	return w->on ? now_ms + LOAD_MS : UINT64_MAX;
+}
