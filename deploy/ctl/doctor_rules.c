@@ -38,6 +38,8 @@ static const char *const action_late =
 static const char *const action_gathering =
     "start the missing ranks, or read their logs; reductionctl status names them";
 static const char *const action_lost = "start the reducer again: the job uses it again by itself";
+static const char *const action_balance =
+    "set sharding.rebalance: on, if shares would help; else look at the machine or the path that it names";
 static const char *const action_path = "check the MTU and the filters between the rank and the reducer, both ways: "
 				       "ping -M do -s 8972 HOST (1472 if the MTU "
 				       "is 1500)";
@@ -431,6 +433,9 @@ static void look_agent_job(struct place at, const Reduction__V1__StatusReply *be
 	const Reduction__V1__AgentJob *a = agent_job_before(before, job);
 
 	at.job = job->name;
+	if (job->balance[0])
+		add(&at, &(struct kind){"unbalanced", 320, action_balance, false, 0},
+		    "reducers, or the ways to them, are not equally fast", "%.400s", job->balance);
 	for (size_t r = 0; r < job->n_reducers; r++) {
 		look_agent_fact(&at, job->reducers[r]);
 		if (a && at.ms)

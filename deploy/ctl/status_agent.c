@@ -198,6 +198,10 @@ static void print_agent_job(const agent_job *job, int64_t now_ms)
 	if (job->summed_by_node)
 		puts("  summed by this node: the reducers are connected but sum nothing");
 	print_degraded(job, now_ms);
+	if (job->share_changes)
+		printf("  shares of the reducers: changed %u time%s\n", job->share_changes,
+		       job->share_changes == 1 ? "" : "s");
+	print_line("  balance: ", job->balance);
 	print_retained(job);
 	if (job->n_reducers)
 		print_reducers(job, now_ms);

@@ -172,6 +172,9 @@ static void add_report(struct status_reply *to, struct exchange_report *r, agent
 	m->transport = r->transport;
 	m->reducers_alive = r->alive;
 	m->degraded_ms = r->degraded_ms;
+	m->share_changes = r->share_changes;
+	if (r->balance[0])
+		m->balance = r->balance;
 	if (r->waiting[0])
 		m->waiting = r->waiting;
 	m->reducers = status_reply_messages(to, &reduction__v1__agent_reducer__descriptor, r->reducers_n);

@@ -27,7 +27,6 @@ bool unheard_text(const struct exchange *x, unsigned reducer, const struct rs_ca
 		  struct rs_err *e);
 /* Says which shares the reducers get, or would get, and why; or which rank or path is slow.
  * r: of each reducer of the configuration. */
-enum { EXCHANGE_BALANCE_TEXT = 700 };
 void balance_text(const struct exchange *x, const struct balance_reducer *r, const struct balance_verdict *v, bool did,
 		  char *buf, size_t size);
 /* Says for which ranks the operation of the link's last LATE waits. */

@@ -131,16 +131,14 @@ static void load_say(struct exchange *x, const struct balance_reducer *r, const 
 		     uint64_t now_ms)
 {
 	struct load_watch *w = &x->load;
-	char text[EXCHANGE_BALANCE_TEXT];
 
 	if (!did && w->said == v->kind && w->said_ms && now_ms - w->said_ms < LOAD_SAY_MS)
 		return;
 	w->said = v->kind;
 	w->said_ms = now_ms;
-	if (!x->opt.balance)
-		return;
-	balance_text(x, r, v, did, text, sizeof text);
-	x->opt.balance(x->opt.user, v->kind, did, text);
+	balance_text(x, r, v, did, w->sentence, sizeof w->sentence);
+	if (x->opt.balance)
+		x->opt.balance(x->opt.user, v->kind, did, w->sentence);
 }
 
 static void load_decide(struct exchange *x, uint32_t active, uint64_t now_ms)

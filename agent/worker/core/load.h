@@ -10,7 +10,12 @@
 #include "agent/worker/core/balance.h"
 #include "common/error.h"
 
-enum { LOAD_MS = 500, LOAD_FRESH_MS = 1700 /* an older answer of a reducer does not count */ };
+enum {
+	LOAD_MS = 500,
+	LOAD_FRESH_MS = 1700,  /* an older answer of a reducer does not count */
+	LOAD_SAID_MS = 300000, /* for so long status shows the last sentence */
+	LOAD_TEXT = 480,       /* bytes of it */
+};
 
 struct exchange;
 struct link;
@@ -25,6 +30,7 @@ struct load_watch {
 	uint64_t bytes;          /* of results in this interval */
 	uint64_t said_ms;        /* when the last sentence was said; 0: never */
 	enum balance_kind said;
+	char sentence[LOAD_TEXT];
 	struct balance balance;
 };
 

@@ -86,6 +86,10 @@ void exchange_report(const struct exchange *x, uint64_t now_ms, struct exchange_
 	for (const struct exchange_op *op = x->first; op; op = op->next)
 		ret->pending++;
 	ret->retained_bytes = retain_bytes(&x->retain, x->params->priorities);
+	ret->share_changes = x->view.epoch;
+	ret->balance[0] = '\0';
+	if (x->load.said_ms && now_ms - x->load.said_ms < LOAD_SAID_MS)
+		snprintf(ret->balance, sizeof ret->balance, "%s", x->load.sentence);
 	ret->waiting[0] = '\0';
 	if (x->state == EXCHANGE_JOINING)
 		waiting_text(x, now_ms, ret->waiting, sizeof ret->waiting);

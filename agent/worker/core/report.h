@@ -44,6 +44,8 @@ struct exchange_report {
 	uint64_t operations;       /* that were completed without an error */
 	uint64_t pending;          /* that were started and are not complete */
 	uint64_t retained_bytes;   /* that retained results can take */
+	uint32_t share_changes;    /* how often rank 0 has set shares */
+	char balance[REPORT_TEXT]; /* rank 0: what was said last of shares, in the last minutes; "": nothing */
 	char waiting[REPORT_TEXT]; /* who is missing; "": nobody, or not known yet */
 	uint64_t degraded_ms;      /* since the first of the reducers that are lost now was lost */
 	unsigned reducers_n, alive, shards_n;

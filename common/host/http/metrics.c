@@ -317,6 +317,11 @@ static double agent_degraded(const agent_job *j)
 	return (double)j->degraded_ms / 1e3;
 }
 
+static double agent_share_changes(const agent_job *j)
+{
+	return j->share_changes;
+}
+
 static const struct {
 	const char *name, *help;
 	enum metrics_type type;
@@ -333,6 +338,8 @@ static const struct {
     {"reduction_agent_job_alive_reducers", "Reducers that are not lost.", METRICS_GAUGE, agent_alive},
     {"reduction_agent_job_degraded_seconds", "Time since the first of the lost reducers was lost; 0: none is lost.",
      METRICS_GAUGE, agent_degraded},
+    {"reduction_agent_job_share_changes", "Times that the shares of the reducers were changed.", METRICS_COUNTER,
+     agent_share_changes},
 };
 
 static double link_up(const agent_reducer *r)
