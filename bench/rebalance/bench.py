@@ -43,14 +43,14 @@ import numpy as np
 import reduction
 size, world, seconds = int(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3])
 with reduction.Communicator() as comm:
-    x = comm.empty(size // 4, np.float32)
+    x = np.empty(size // 4, np.float32)
     comm.barrier()
     until = time.monotonic() + seconds
     while True:
         x[:] = comm.rank
         x[-1] = comm.rank == 0 and time.monotonic() > until
         begun = time.monotonic()
-        comm.allreduce(x)
+        comm.all_reduce(x)
         ended = time.monotonic()
         if comm.rank == 0:
             print(f"op {ended:.6f} {ended - begun:.6f}", flush=True)

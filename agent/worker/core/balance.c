@@ -51,30 +51,38 @@ static uint32_t balance_median(const struct balance_window *w, const struct bala
 	return 1;
 }
 
+/* Returns whether one rank's path to a reducer is busy for most of the time, and for
+ * `times` times the median's. */
+static bool balance_stands_out(const struct balance_window *w, unsigned reducer, unsigned times)
+{
+	uint32_t most = balance_part(w, w->most[reducer]);
+
+	return most >= BALANCE_BUSY && most >= times * balance_part(w, w->path[reducer]);
+}
+
 /* Looks for a rank whose path to most reducers, or to one reducer alone, is much busier
  * than those of the others. */
 static bool balance_find_slow(const struct balance_window *w, const struct balance_reducer *r, unsigned n,
 			      struct balance_verdict *ret)
 {
-	unsigned alone = 0, living = 0, same = 0;
+	unsigned out = 0, same = 0, living = 0;
 
 	for (unsigned i = 0; i < n; i++) {
-		uint32_t most = balance_part(w, w->most[i]);
-
 		living += r[i].lives;
-		if (!r[i].lives || most < BALANCE_BUSY || most < BALANCE_ALONE * balance_part(w, w->busy[i]))
+		if (!r[i].lives || !balance_stands_out(w, i, BALANCE_ALONE - 1))
 			continue;
-		same += alone > 0 && w->most_rank[i] == ret->rank;
-		if (!alone++) {
+		if (!out++) {
 			ret->reducer = i;
 			ret->rank = w->most_rank[i];
-			ret->busy = most;
-			ret->others = balance_part(w, w->busy[i]);
+			ret->busy = balance_part(w, w->most[i]);
+			ret->others = balance_part(w, w->path[i]);
 		}
+		same += w->most_rank[i] == ret->rank;
 	}
-	ret->kind = alone == 1 && living > 1                           ? BALANCE_SLOW_PATH
-		    : alone && alone == same + 1 && 2 * alone > living ? BALANCE_SLOW_RANK
-								       : BALANCE_EVEN;
+	if (3 * same >= 2 * living && living > 1)
+		ret->kind = BALANCE_SLOW_RANK;
+	else if (out == 1 && living > 1 && balance_stands_out(w, ret->reducer, BALANCE_ALONE))
+		ret->kind = BALANCE_SLOW_PATH;
 	return ret->kind != BALANCE_EVEN;
 }
 
@@ -174,6 +182,7 @@ void balance_sample(struct balance *b, const struct balance_reducer *r, unsigned
 	w->bytes += bytes;
 	for (unsigned i = 0; i < n; i++) {
 		w->busy[i] += (uint64_t)r[i].busy * ms;
+		w->path[i] += (uint64_t)r[i].path * ms;
 		w->most[i] += (uint64_t)r[i].most * ms;
 		w->most_rank[i] = r[i].most_rank;
 	}

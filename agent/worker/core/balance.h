@@ -1,16 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which shares the reducers should have, from how busy the ways to them are.
+/* Which shares the reducers should have, from how busy the links to them are.
  *
  * Chunks go to the reducers in turns, and a link may be only a little ahead of the slowest
- * one. So while ranks communicate, the way to the slowest reducer is busy all the time,
- * and the others wait for it: they are busy in the same part of the time in which their
- * share needs them. A reducer with share s that is busy for the part b of the time could
- * do s / b in all of it. Shares in proportion to s / b make all of them busy equally
- * long. b is the largest of three parts: contributions on their way up, results on their
- * way down, and the lane's thread with its waits for a core. Of the ranks it is the
- * median, so one rank that is slow, or one path, changes no share. Both are named
- * instead: a rank that is busy on its way to most reducers, and a path that is busy
- * although its reducer is not busy for others and its rank not at other reducers.
+ * one. So while ranks communicate, the link to the slowest reducer has chunks in flight
+ * all the time, and the others wait for it: they have chunks in flight in the same part of
+ * the time in which their share needs them. A reducer with share s whose link is busy for
+ * the part b of the time could do s / b in all of it. Shares in proportion to s / b make
+ * all of them busy equally long. b does not depend on what is slow, the network or the
+ * processors; and not on a rank that is slow everywhere, which all links wait for. On long
+ * links all of them always have chunks in flight, and nothing is proposed.
+ *
+ * A path that is slow alone looks like a slow reducer, since all ranks wait for it. But
+ * then only one rank's connection to that reducer has unacknowledged bytes for most of the
+ * time. Shares would not help, so it is named instead; and so is a rank whose connections
+ * to most reducers are like that.
  *
  * A change stops all links for a round trip, so it is made only if it is expected to save
  * BALANCE_GAIN of the time that ranks communicate, twice in a row, in a second each; not
@@ -28,10 +31,10 @@
 
 enum {
 	BALANCE_PERMIL = 1000,
-	BALANCE_GAIN = 80,        /* least expected gain, in 1/1000 of the time */
-	BALANCE_BUSY = 600,       /* below it nothing waits for the slowest reducer: latency or computing decides */
-	BALANCE_ACTIVE = 50,      /* with fewer operations than this nothing can be said */
-	BALANCE_ALONE = 2,        /* a path is slow alone if it is busy for so many times the median */
+	BALANCE_GAIN = 80,   /* least expected gain, in 1/1000 of the time */
+	BALANCE_BUSY = 600,  /* below it nothing waits for the slowest reducer: latency or computing decides */
+	BALANCE_ACTIVE = 50, /* with fewer operations than this nothing can be said */
+	BALANCE_ALONE = 3,   /* a path is slow alone if it is busy for so many times the median; a rank for one less */
 	BALANCE_WINDOW_MS = 1000, /* the time over which samples are summed */
 	BALANCE_PAUSE_MS = 5000,
 	BALANCE_PAUSE_MAX_MS = 320000,
@@ -41,9 +44,11 @@ enum {
 /* What is known of a reducer in one sample. Times are in 1/1000 of the sample's time. */
 struct balance_reducer {
 	bool lives;
-	uint32_t share; /* what it has now, in any unit, at least 1 */
-	uint32_t busy;  /* of the median rank, and of its own threads */
-	uint32_t most;  /* of the rank whose path is the busiest */
+	uint32_t share;     /* what it has now, in any unit, at least 1 */
+	uint32_t busy;      /* in which chunks were in flight */
+	uint32_t processor; /* in which the busiest of its threads ran or waited for a core */
+	uint32_t path;      /* in which the connection of the median rank had unacknowledged bytes; 0: not known */
+	uint32_t most;      /* the same of the rank with the most; 0: not known */
 	uint32_t most_rank;
 };
 
@@ -60,14 +65,14 @@ struct balance_verdict {
 	uint32_t shares[RS_REDUCERS_MAX]; /* BALANCE_SHARES, BALANCE_BACK: 1 to 65535 */
 	unsigned reducer;                 /* BALANCE_SHARES: the busiest one; BALANCE_SLOW_PATH */
 	uint32_t rank;
-	uint32_t busy, others; /* 1/1000 of the communication: of that reducer, rank or path; of the median reducer */
+	uint32_t busy, others; /* 1/1000 of the communication: of that reducer or path; of the median of the others */
 	uint32_t gain;         /* BALANCE_SHARES: 1/1000 of the communication that is expected to be saved */
 };
 
 /* Sums of samples of about BALANCE_WINDOW_MS. */
 struct balance_window {
 	uint64_t ms, active, bytes; /* active: ms x 1/1000 */
-	uint64_t busy[RS_REDUCERS_MAX], most[RS_REDUCERS_MAX];
+	uint64_t busy[RS_REDUCERS_MAX], path[RS_REDUCERS_MAX], most[RS_REDUCERS_MAX];
 	uint32_t most_rank[RS_REDUCERS_MAX];
 };
 

@@ -61,11 +61,10 @@ void balance_text(const struct exchange *x, const struct balance_reducer *r, con
 	switch (v->kind) {
 	case BALANCE_SHARES:
 		text_add(&t,
-			 "reducer %s (%s) is busy for %u %% of the communication, the median reducer for %u %%: %s "
-			 "about %u %% "
-			 "of it with the shares ",
+			 "reducer %s (%s) is busy for %u %% of the communication, the median reducer for %u %%; its "
+			 "threads run or wait for a core for %u %%. Saves about %u %%%s: ",
 			 about->id, exchange_params_address(x->params, about), busy, others,
-			 did ? "it should save" : "sharding.rebalance: on would save", v->gain / 10);
+			 r[v->reducer].processor / 10, v->gain / 10, did ? "" : " with sharding.rebalance: on");
 		text_shares(&t, x, r, v);
 		break;
 	case BALANCE_BACK:

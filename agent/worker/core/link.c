@@ -74,6 +74,7 @@ void link_rewind(struct link *l)
 		*s = (struct stream){.ring = s->ring, .mask = s->mask};
 	}
 	l->chunks_in_flight = 0;
+	l->load.flying_from_ms = 0;
 	l->bytes_in_flight = 0;
 	l->view = LINK_NO_VIEW;
 	l->skip |= l->payload_left > 0 && l->frame.type == FRAME_RESULT;

@@ -57,6 +57,8 @@ struct link_load {
 	uint32_t up;              /* in 1/1000 of the time between the last two calls */
 	struct control_load lane; /* the last LOAD of the reducer .. */
 	uint64_t lane_at_ms;      /* .. and when it came; 0: never */
+	uint64_t flying_from_ms;  /* since when chunks are in flight; 0: none is */
+	uint64_t flying_ms;       /* time with chunks in flight in this interval, before that */
 };
 
 /* Invariants: chunks_in_flight and bytes_in_flight are the sums over [head, tail) of the

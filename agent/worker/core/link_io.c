@@ -112,6 +112,8 @@ void link_sent(struct link *l, size_t n, uint64_t now_ms)
 {
 	if (n > 0)
 		l->last_tx_ms = now_ms;
+	if (l->chunks_in_flight > 0 && !l->load.flying_from_ms)
+		l->load.flying_from_ms = now_ms;
 	while (n > 0) {
 		if (l->saved_off < l->saved_len)
 			n -= link_sent_saved(l, n);
@@ -323,6 +325,8 @@ static void link_end_result(struct link *l, uint64_t now_ms)
 	l->chunks_in_flight--;
 	l->bytes_in_flight -= f->bytes;
 	l->x->load.bytes += f->bytes;
+	if (!l->chunks_in_flight)
+		load_landed(l, now_ms);
 	l->x->links_changed |= l->x->held_back;
 	l->x->held_back = false;
 	if (window_result(&l->window, f->bytes))

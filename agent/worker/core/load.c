@@ -39,6 +39,7 @@ void load_busy(struct exchange *x, uint64_t now_ms)
 	for (unsigned i = 0; i < x->links_n; i++) {
 		x->links[i].load.marked = false;
 		x->links[i].load.wanted = true;
+		x->links[i].load.flying_ms = 0;
 	}
 	x->next_ms = min64(x->next_ms, now_ms + LOAD_MS);
 }
@@ -48,6 +49,15 @@ void load_idle(struct load_watch *w, uint64_t now_ms)
 	if (w->active_from_ms)
 		w->active_ms += now_ms - w->active_from_ms;
 	w->active_from_ms = 0;
+}
+
+void load_landed(struct link *l, uint64_t now_ms)
+{
+	uint64_t from_ms = l->load.flying_from_ms, began_ms = l->x->load.from_ms;
+
+	if (from_ms)
+		l->load.flying_ms += now_ms - (from_ms > began_ms ? from_ms : began_ms);
+	l->load.flying_from_ms = 0;
 }
 
 void load_disturbed(struct exchange *x, uint64_t now_ms)
@@ -95,35 +105,48 @@ static uint32_t load_larger(uint32_t a, uint32_t b)
 	return a > b ? a : b;
 }
 
-/* Sums up what the lanes of a reducer have said. Returns false if a lane has not said it
- * lately, or no rank's kernel knows it. */
-static bool load_of_reducer(const struct exchange *x, unsigned reducer, uint64_t now_ms, struct balance_reducer *ret)
+/* Returns for how long chunks were in flight on a link in this interval. */
+static uint64_t load_flying_ms(const struct link *l, uint64_t now_ms)
 {
-	unsigned lanes = x->params->reducers[reducer].lanes, busy = 0;
+	uint64_t from_ms = l->load.flying_from_ms, began_ms = l->x->load.from_ms;
+
+	return l->load.flying_ms + (from_ms ? now_ms - (from_ms > began_ms ? from_ms : began_ms) : 0);
+}
+
+/* Adds what a lane has said of the paths to it. */
+static void load_add_paths(const struct control_load *lane, struct balance_reducer *ret)
+{
+	bool up = lane->up_most >= lane->down_most;
+	uint32_t most = up ? lane->up_most : lane->down_most;
+
+	ret->processor = load_larger(ret->processor, lane->processor);
+	ret->path = load_larger(ret->path, load_larger(lane->up, lane->down));
+	if (!lane->ranks || most < ret->most)
+		return;
+	ret->most = most;
+	ret->most_rank = up ? lane->up_most_rank : lane->down_most_rank;
+}
+
+/* Sums up what is known of a reducer's lanes. */
+static void load_of_reducer(const struct exchange *x, unsigned reducer, uint64_t passed_ms, uint64_t now_ms,
+			    struct balance_reducer *ret)
+{
+	uint64_t flying_ms = 0;
 
 	*ret = (struct balance_reducer){.lives = exchange_lives(x, reducer)};
 	for (unsigned s = 0; s < x->params->shards; s++)
 		ret->share += x->owner[s] == reducer;
 	ret->share += !ret->share;
-	if (!ret->lives)
-		return true;
-	for (unsigned i = 0; i < x->links_n; i++) {
+	for (unsigned i = 0; ret->lives && i < x->links_n; i++) {
 		const struct link *l = &x->links[i];
-		const struct control_load *lane = &l->load.lane;
-		bool up = lane->up_most >= lane->down_most;
 
 		if (l->reducer != reducer)
 			continue;
-		if (!l->load.lane_at_ms || now_ms - l->load.lane_at_ms > LOAD_FRESH_MS || !lane->ranks)
-			return false;
-		busy += load_larger(load_larger(lane->up, lane->down), lane->processor);
-		if ((up ? lane->up_most : lane->down_most) < ret->most)
-			continue;
-		ret->most = up ? lane->up_most : lane->down_most;
-		ret->most_rank = up ? lane->up_most_rank : lane->down_most_rank;
+		flying_ms += load_flying_ms(l, now_ms);
+		if (l->load.lane_at_ms && now_ms - l->load.lane_at_ms <= LOAD_FRESH_MS)
+			load_add_paths(&l->load.lane, ret);
 	}
-	ret->busy = busy / lanes;
-	return true;
+	ret->busy = (uint32_t)(flying_ms * BALANCE_PERMIL / passed_ms / x->params->reducers[reducer].lanes);
 }
 
 /* Says what the verdict is, once a minute if it stays the same. */
@@ -141,7 +164,7 @@ static void load_say(struct exchange *x, const struct balance_reducer *r, const 
 		x->opt.balance(x->opt.user, v->kind, did, w->sentence);
 }
 
-static void load_decide(struct exchange *x, uint32_t active, uint64_t now_ms)
+static void load_decide(struct exchange *x, uint32_t active, uint64_t passed_ms, uint64_t now_ms)
 {
 	struct balance_reducer r[RS_REDUCERS_MAX];
 	struct load_watch *w = &x->load;
@@ -149,10 +172,8 @@ static void load_decide(struct exchange *x, uint32_t active, uint64_t now_ms)
 	bool did = false;
 
 	for (unsigned i = 0; i < x->params->reducers_n; i++)
-		if (!load_of_reducer(x, i, now_ms, &r[i]))
-			return;
-	balance_sample(&w->balance, r, x->params->reducers_n, (uint32_t)(now_ms - w->from_ms), active, w->bytes, now_ms,
-		       &v);
+		load_of_reducer(x, i, passed_ms, now_ms, &r[i]);
+	balance_sample(&w->balance, r, x->params->reducers_n, (uint32_t)passed_ms, active, w->bytes, now_ms, &v);
 	if (v.kind == BALANCE_EVEN)
 		return;
 	if ((v.kind == BALANCE_SHARES || v.kind == BALANCE_BACK) && x->params->rebalance == RS_REBALANCE_ON) {
@@ -175,14 +196,16 @@ uint64_t load_tick(struct exchange *x, uint64_t now_ms)
 		return w->from_ms + LOAD_MS;
 	active_ms = w->active_ms + (w->active_from_ms ? now_ms - w->active_from_ms : 0);
 	if (!x->opt.rank)
-		load_decide(x, (uint32_t)(active_ms * BALANCE_PERMIL / passed_ms), now_ms);
+		load_decide(x, (uint32_t)(active_ms * BALANCE_PERMIL / passed_ms), passed_ms, now_ms);
 	w->on = active_ms > 0;
 	w->from_ms = now_ms;
 	w->active_ms = w->bytes = 0;
 	if (w->active_from_ms)
 		w->active_from_ms = now_ms;
-	for (unsigned i = 0; w->on && i < x->links_n; i++)
-		x->links[i].load.wanted = true;
+	for (unsigned i = 0; i < x->links_n; i++) {
+		x->links[i].load.wanted = w->on;
+		x->links[i].load.flying_ms = 0;
+	}
 	x->links_changed |= w->on;
 	return w->on ? now_ms + LOAD_MS : UINT64_MAX;
 }

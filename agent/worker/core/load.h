@@ -2,8 +2,8 @@
 /* How busy the links are, and what follows from it. While operations are pending, each
  * rank reads twice a second how long each connection had unacknowledged bytes, and tells
  * its reducer with LOAD. A reducer answers rank 0 with what all ranks have said. Rank 0
- * decides (balance.h), sets other shares, or says what they would be. An exchange without
- * operations sends nothing. */
+ * measures for how long each link had chunks in flight. It decides (balance.h), sets other
+ * shares, or says what they would be. An exchange without operations sends nothing. */
 #ifndef RS_AGENT_WORKER_CORE_LOAD_H
 #define RS_AGENT_WORKER_CORE_LOAD_H
 
@@ -40,6 +40,8 @@ void load_begin(struct load_watch *w);
 void load_busy(struct exchange *x, uint64_t now_ms);
 /* No operation is pending from now on. */
 void load_idle(struct load_watch *w, uint64_t now_ms);
+/* The last chunk in flight of a link has its result. */
+void load_landed(struct link *l, uint64_t now_ms);
 /* The view has changed. */
 void load_disturbed(struct exchange *x, uint64_t now_ms);
 /* Reads and decides if it is time. Returns when it is time again. */
