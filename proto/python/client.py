@@ -93,7 +93,7 @@ class Communicator:
                       label=f"python rank {rank}", software="reference client", chunk_bytes=32768, window=32,
                       priorities=2, detect_ms=10000, retain=len(reducers) > 1,
                       features=p.FEATURE_START | p.FEATURE_PROBE | p.FEATURE_ENCODINGS
-                      | p.FEATURE_RECONFIGURE)  # fmt: skip
+                      | p.FEATURE_RECONFIGURE | p.FEATURE_SHARES)  # fmt: skip
         self.hello = h = pb.Hello(**{**fields, **hello})
         h.config_digest = p.digest(h.deterministic, h.checksum, h.chunk_bytes, h.window, h.priorities,
                                    [(name, lanes) for name, _, lanes in reducers], owner)  # fmt: skip
@@ -108,7 +108,7 @@ class Communicator:
         self.ends, self.seen = [0] * 4, [0] * 4  # of each priority: positions that exist, that were seen in a RESULT
         self.ops, self.accepted, self.stable = [], 0, 0  # pending; started; all ranks have the results
         self.ended, self.error = False, None
-        self.lives = [0] * len(self.reducers)  # the view
+        self.lives, self.epoch, self.shares = [0] * len(self.reducers), 0, []  # the view
         self.start = 0  # which start of the job this is, if a reducer has said it
         self.features = self.hello.features  # what the job uses, as far as this rank knows
         self.begin_view()
@@ -267,7 +267,7 @@ class Communicator:
             self.say(lane, Kind.PROBE, bytes(self.hello.chunk_bytes))
         seconds = (welcome.detect_ms or self.hello.detect_ms) / 4000
         lane.pings = asyncio.create_task(self.ping(lane, self.hello.generation, seconds))
-        if any(self.lives) and self.is_alive(lane):
+        if self.number() and self.is_alive(lane):
             self.send_view(lane)
 
     async def ping(self, lane, generation, seconds):
@@ -296,7 +296,7 @@ class Communicator:
         match head["type"]:  # WAITING and LATE are only for messages
             case Kind.START:
                 self.on_start(pb.Start.FromString(payload))
-                lane.state = STARTED if any(self.lives) else RUNNING
+                lane.state = STARTED if self.number() else RUNNING
                 waiting = [other for other in self.lanes if other.state < STARTED]
                 if not self.is_alive(lane) and all(other.reducer != lane.reducer for other in waiting):
                     self.change(lane.reducer)
@@ -314,8 +314,8 @@ class Communicator:
                 chunk = self.find(head)
                 self.say(lane, Kind.KEPT, chunk.result, **chunk.fields)
             case Kind.VIEW:
-                self.merge(pb.View.FromString(payload).lives, "another rank has lost it")
-            case Kind.RESUME if (view := pb.View.FromString(payload)).lives == self.lives:  # else there was a later one
+                self.on_view(pb.View.FromString(payload))
+            case Kind.RESUME if self.is_mine(view := pb.View.FromString(payload)):  # else there was a later one
                 lane.state = RUNNING
                 if not self.accepted:
                     self.features &= view.features
@@ -378,7 +378,13 @@ class Communicator:
     def stable_position(self, priority):  # all ranks have the results below
         return max(0, self.seen[priority] - 1 - self.lead)
 
-    # reducers that are lost and come back
+    # reducers that are lost and come back, and their shares
+
+    def number(self):
+        return sum(self.lives) + self.epoch
+
+    def is_mine(self, view):
+        return view.lives == self.lives and view.epoch == self.epoch
 
     def is_alive(self, lane):
         return self.lives[lane.reducer] % 2 == 0
@@ -390,8 +396,30 @@ class Communicator:
         else:
             self.fail(LOST, f"reducer {self.reducers[reducer][0]} was lost: {why}")
 
-    def merge(self, lives, why):
-        """Takes the larger numbers of a view."""
+    def set_shares(self, shares):
+        """Gives the reducers these shares, 1 to 65535 each. Returns whether it could: only rank 0 can, if all ranks and
+        reducers know shares, and all have the last view."""
+        settled = all(lane.state == RUNNING for lane in self.lanes if self.is_alive(lane))
+        able = self.hello.retain and self.features & p.FEATURE_SHARES and len(self.owner) >= len(self.reducers)
+        if self.hello.rank or not able or not settled or self.error:
+            return False
+        self.merge(self.lives, "", self.epoch + 1, shares)
+        return True
+
+    def on_view(self, view):
+        """Only rank 0 sets shares, and only once in each epoch."""
+        mine = self.shares if view.epoch == self.epoch else view.shares
+        if (view.shares != mine or len(view.shares) != (len(self.lives) if view.epoch else 0)
+                or not all(1 <= share <= p.SHARE_MAX for share in view.shares)
+                or (view.epoch > self.epoch and self.hello.rank == 0)):  # fmt: skip
+            raise ValueError(f"a view has wrong shares in epoch {view.epoch}")
+        self.merge(view.lives, "another rank has lost it", view.epoch, view.shares)
+
+    def merge(self, lives, why, epoch=0, shares=()):
+        """Takes the larger numbers of a view, and the shares of the larger epoch."""
+        newer = epoch > self.epoch
+        if newer:
+            self.epoch, self.shares = epoch, list(shares)
         changed = [r for r, life in enumerate(lives) if life > self.lives[r]]
         for r in changed:
             lanes = [lane for lane in self.lanes if lane.reducer == r]
@@ -402,12 +430,12 @@ class Communicator:
                 self.drop(lane, Kind.ABORT, abort.SerializeToString())
         if all(life % 2 for life in self.lives):
             self.fail(LOST, f"all reducers are lost, the last one: {why}")
-        elif changed:
+        elif changed or newer:
             self.begin_view()
 
     def begin_view(self):
         """All chunks that are kept are sent again."""
-        self.places = p.place([lanes for _, _, lanes in self.reducers], self.owner, self.lives)
+        self.places = p.place([lanes for _, _, lanes in self.reducers], self.owner, self.lives, self.shares)
         for chunk in self.chunks:
             chunk.state = TO_SEND
         for lane in self.lanes:
@@ -417,8 +445,8 @@ class Communicator:
 
     def send_view(self, lane):
         lane.state = min(lane.state, STARTED)
-        view = pb.View(lives=self.lives, start=map(self.stable_position, range(4)),
-                       features=self.features)
+        view = pb.View(lives=self.lives, start=map(self.stable_position, range(4)), features=self.features,
+                       epoch=self.epoch, shares=self.shares)  # fmt: skip
         self.say(lane, Kind.VIEW, view.SerializeToString())
 
     # the end

@@ -23,6 +23,8 @@ Kind = enum.IntEnum("Kind", "HELLO WELCOME REFUSED WAITING START DATA RESULT PIN
                             "KEPT SETTLE DRAIN LATE CHALLENGE PROOF PROBE NONFINITE LOAD")  # fmt: skip
 WIDE, ROOT, CHECKED = 1, 2, 4  # flags
 FEATURE_START, FEATURE_PROBE, FEATURE_NONFINITE, FEATURE_ENCODINGS, FEATURE_RECONFIGURE = 1, 2, 4, 8, 16
+FEATURE_SHARES = 64
+SHARE_MAX = 65535
 
 FOLDER = pathlib.Path(__file__).resolve().parents[1]
 PROTOC = ["protoc", f"--proto_path={FOLDER}", "--descriptor_set_out=/dev/stdout", "reduction.proto"]
@@ -99,8 +101,30 @@ def digest(deterministic, checksum, chunk_bytes, window, priorities, reducers, o
     return d
 
 
-def place(lanes, owner, lives):
-    """Where each shard lives: (reducer, lane). lanes: of each reducer; lives: as in VIEW, odd means lost."""
+def deal(weights, shards):
+    """The owner of each shard of a map that is made. weights: of each reducer, integers from 1 on."""
+    total = sum(weights)
+    count = [max(1, shards * w // total) for w in weights]
+    behind = [shards * w - c * total for w, c in zip(weights, count)]
+    while sum(count) < shards:
+        i = max(range(len(count)), key=lambda i: (behind[i], -i))
+        count[i], behind[i] = count[i] + 1, behind[i] - total
+    while sum(count) > shards:
+        i = min((i for i in range(len(count)) if count[i] > 1), key=lambda i: (behind[i], -i))
+        count[i], behind[i] = count[i] - 1, behind[i] + total
+    owner, credit = [], [0] * len(count)
+    for _ in range(shards):
+        credit = [c + n for c, n in zip(credit, count)]
+        best = max(range(len(count)), key=lambda i: (credit[i], -i))
+        credit[best] -= shards
+        owner.append(best)
+    return owner
+
+
+def place(lanes, owner, lives, shares=None):
+    """Where each shard lives: (reducer, lane). lanes: of each reducer; lives, shares: as in VIEW, odd means lost."""
+    if shares and len(owner) >= len(lanes):
+        owner = deal(shares, len(owner))
     load = [0] * len(lanes)
     share = [owner.count(r) or -(-len(owner) // len(lanes)) for r in range(len(lanes))]
     living = [r for r, life in enumerate(lives) if life % 2 == 0]

@@ -46,23 +46,7 @@ def default_shards(weights, lanes):
 
 def make_map(weights, shards):
     """The owner of each shard if the configuration has no map."""
-    weights = [int(w * 1e6 + 0.5) for w in weights]
-    total = sum(weights)
-    count = [max(1, shards * w // total) for w in weights]
-    behind = [shards * w - c * total for w, c in zip(weights, count)]
-    while sum(count) < shards:
-        i = max(range(len(count)), key=lambda i: (behind[i], -i))
-        count[i], behind[i] = count[i] + 1, behind[i] - total
-    while sum(count) > shards:
-        i = min((i for i in range(len(count)) if count[i] > 1), key=lambda i: (behind[i], -i))
-        count[i], behind[i] = count[i] - 1, behind[i] + total
-    owner, credit = [], [0] * len(count)
-    for _ in range(shards):
-        credit = [c + n for c, n in zip(credit, count)]
-        best = max(range(len(count)), key=lambda i: (credit[i], -i))
-        credit[best] -= shards
-        owner.append(best)
-    return owner
+    return p.deal([int(w * 1e6 + 0.5) for w in weights], shards)
 
 
 def job_name(run):
@@ -152,8 +136,8 @@ def check_map(entry):
 
 
 def check_placement(entry):
-    keys(entry, ["lanes", "owner", "lives", "places"])
-    found = p.place(entry["lanes"], entry["owner"], entry["lives"])
+    keys(entry, ["lanes", "owner", "lives", "shares", "places"])
+    found = p.place(entry["lanes"], entry["owner"], entry["lives"], entry.get("shares"))
     same("places", [list(place) for place in found], entry["places"])
 
 
@@ -255,35 +239,49 @@ class Trace:
         keys(setup, ["lanes", "owner", "ranks", "secret"])
         self.secret, self.connections = bytes.fromhex(setup.get("secret", "")), {}
         self.lanes, self.owner, self.ranks = setup["lanes"], setup["owner"], setup["ranks"]
-        self.lives = [[0] * len(self.lanes) for _ in range(self.ranks)]
-        self.starts, self.resumed, self.sent, self.results, self.fetched = {}, {}, {}, {}, set()
-        self.data = {}
+        self.views = [pb.View(lives=[0] * len(self.lanes)) for _ in range(self.ranks)]
+        self.shares = {0: []}  # of each epoch, as rank 0 has set them
+        self.said, self.resumed, self.sent, self.results, self.fetched = {}, {}, {}, {}, set()
+        self.data, self.paused = {}, set()  # paused: lanes between VIEW and RESUME
+
+    @staticmethod
+    def agreed(view):
+        return list(view.lives), view.epoch, list(view.shares)
 
     def check(self, entry):
         head, payload = check_frame(entry)
         kind, rank, reducer = entry["type"], entry["rank"], entry["reducer"]
-        connection = self.connections.setdefault((rank, reducer, entry["lane"]), Connection(self.secret))
+        lane = rank, reducer, entry["lane"]
+        connection = self.connections.setdefault(lane, Connection(self.secret))
         if entry["from"] == "worker":
             connection.from_worker(kind, head, payload)
         elif not connection.from_reducer(kind, head, payload):
             return
         chunk, sent = (head["generation"], head["seq"], head["chunk"]), self.sent.setdefault(reducer, {})
-        if kind in ("DATA", "HAVE"):
+        if lane in self.paused and kind in ("DATA", "HAVE", "RESULT"):
+            same("sender of a chunk between VIEW and RESUME", entry["from"], "reducer")  # this rank drops it
+        elif kind in ("DATA", "HAVE"):
             shard = (head["chunk"] + head["seq"]) % len(self.owner)
-            same("place", (reducer, entry["lane"]), p.place(self.lanes, self.owner, self.lives[rank])[shard])
+            places = p.place(self.lanes, self.owner, self.views[rank].lives, self.views[rank].shares)
+            same("place", (reducer, entry["lane"]), places[shard])
             sent.setdefault(chunk, {})[rank] = payload if kind == "DATA" else None
             if kind == "DATA":
                 same("contribution that is sent again", payload, self.data.setdefault((rank, chunk), payload))
         elif kind == "VIEW" and entry["from"] == "worker":
             view = pb.View.FromString(payload)
-            self.lives[rank], self.starts[reducer, rank] = list(view.lives), view.start
+            if rank == 0:
+                self.shares.setdefault(view.epoch, view.shares)
+            same("shares", view.shares, self.shares[view.epoch])
+            self.views[rank] = self.said[lane] = view
+            self.paused.add(lane)
         elif kind == "RESUME":
             view = pb.View.FromString(payload)
-            same("lives", [list(view.lives)] * self.ranks, self.lives)
-            starts = [self.starts[reducer, rank] for rank in range(self.ranks)]
-            same("start", list(view.start), [max(column) for column in zip(*starts)])
-            if self.resumed.get(reducer) != view.lives:
-                self.resumed[reducer] = list(view.lives)
+            said = [self.said[rank, reducer, entry["lane"]] for rank in range(self.ranks)]
+            same("views on this lane", [self.agreed(v) for v in said], [self.agreed(view)] * self.ranks)
+            same("start", list(view.start), [max(column) for column in zip(*(v.start for v in said))])
+            self.paused.discard(lane)
+            if self.resumed.get(reducer) != self.agreed(view):
+                self.resumed[reducer] = self.agreed(view)
                 sent.clear()
         elif kind == "RESULT":
             same("ranks", sorted(sent[chunk]), list(range(self.ranks)))
@@ -321,7 +319,7 @@ CHECKS = {
     "runs": check_run, "blocks": check_block, "codes": check_code, "chunks": check_chunk,
 }  # fmt: skip
 FILES = ["frames", "handshakes", "digests", "placements", "names", "encodings", "failover", "encoded_failover",
-         "reconfigure"]  # fmt: skip
+         "reconfigure", "shares"]  # fmt: skip
 
 
 def check_file(path):

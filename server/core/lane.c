@@ -162,6 +162,11 @@ static void lane_start_stripe(struct stripe *st, const struct lane_begin *begin)
 	st->running = true;
 	st->processes = begin->processes;
 	st->features = begin->agreed.features;
+	if (st->view.epoch && !(st->features & FEATURE_SHARES)) {
+		rs_fail(&why, RS_ECUT, "a rank sent a view with shares, which not all ranks have announced");
+		stripe_fail(st, &why, NULL);
+		return;
+	}
 	if (begin->agreed.features & FEATURE_START)
 		len = control_pack_start(payload, &begin->agreed);
 	for (unsigned r = 0; r < st->p.world_size; r++)

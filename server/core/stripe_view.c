@@ -7,6 +7,8 @@
  * it (agent/worker/core/retain.h). */
 #include "server/core/stripe_view.h"
 
+#include "proto/features.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -52,6 +54,20 @@ static void view_note_losses(struct stripe *st, const struct control_view *v)
 	}
 }
 
+static int view_check_shares(const struct stripe *st, const struct session *s, const struct control_view *v,
+			     struct rs_err *e)
+{
+	char name[160];
+
+	if (v->epoch && st->running && !(st->features & FEATURE_SHARES))
+		return rs_fail(e, RS_EPROTO, "%s sent a view with shares, which not all ranks have announced",
+			       stripe_rank_name(st, s->rank, name, sizeof name));
+	if (control_view_conflicts(&st->view, v))
+		return rs_fail(e, RS_EPROTO, "%s sent a view whose shares of epoch %u differ from those of other ranks",
+			       stripe_rank_name(st, s->rank, name, sizeof name), v->epoch);
+	return RS_OK;
+}
+
 int stripe_take_view(struct stripe *st, struct session *s, const struct control_view *v, struct rs_err *e)
 {
 	char name[160];
@@ -59,9 +75,8 @@ int stripe_take_view(struct stripe *st, struct session *s, const struct control_
 	if (st->view.n && st->view.n != v->n)
 		return rs_fail(e, RS_EPROTO, "%s sent a view of %u reducers, the other ranks have %u",
 			       stripe_rank_name(st, s->rank, name, sizeof name), v->n, st->view.n);
-	if (st->view.n && control_view_conflicts(&st->view, v))
-		return rs_fail(e, RS_EPROTO, "%s sent a view whose shares of epoch %u differ from those of other ranks",
-			       stripe_rank_name(st, s->rank, name, sizeof name), v->epoch);
+	if (view_check_shares(st, s, v, e))
+		return e->code;
 	st->view.n = v->n;
 	view_note_losses(st, v);
 	view_pause(s);

@@ -221,11 +221,19 @@ static void try_view(const uint8_t *data, uint32_t len)
 	len = control_pack_view(out, &v);
 	must(len <= CONTROL_VIEW);
 	must(control_unpack_view(out, len, &again, &e) == RS_OK);
+	must(again.epoch == v.epoch && memcmp(again.shares, v.shares, sizeof v.shares) == 0);
 	must(again.n == v.n && memcmp(again.lives, v.lives, v.n * sizeof v.lives[0]) == 0);
 	must(memcmp(again.start, v.start, sizeof v.start) == 0);
 	must(same_cause(&again.cause, &v.cause));
 	merged.n = v.n;
+	must(!control_view_conflicts(&merged, &v) && !control_view_conflicts(&v, &again));
+	again.shares[v.n - 1] ^= 1;
+	must(control_view_conflicts(&v, &again) == (v.epoch > 0) &&
+	     control_view_conflicts(&again, &v) == (v.epoch > 0));
+	again.epoch ^= 1;
+	must(!control_view_conflicts(&v, &again));
 	control_view_merge(&merged, &v);
+	must(merged.epoch == v.epoch && !control_view_conflicts(&merged, &v));
 	must(!control_view_merge(&merged, &v) && control_view_number(&merged) == control_view_number(&v));
 }
 

@@ -16,6 +16,15 @@ struct control_view lv_of(uint32_t a, uint32_t b, uint32_t c)
 	return (struct control_view){.n = REDUCERS, .lives = {a, b, c}};
 }
 
+struct control_view lv_with_shares(struct control_view v, uint32_t epoch, uint32_t a, uint32_t b, uint32_t c)
+{
+	v.epoch = epoch;
+	v.shares[0] = a;
+	v.shares[1] = b;
+	v.shares[2] = c;
+	return v;
+}
+
 void lv_send(struct fw_world *fw, unsigned rank, struct control_view v)
 {
 	fw_send_view(fw, rank, &v);

@@ -8,6 +8,7 @@
 /* As fw_running. */
 void lv_running(struct fw_world *fw, struct fw_options opt);
 struct control_view lv_of(uint32_t a, uint32_t b, uint32_t c);
+struct control_view lv_with_shares(struct control_view v, uint32_t epoch, uint32_t a, uint32_t b, uint32_t c);
 /* Sends the view of a rank, and feeds it. */
 void lv_send(struct fw_world *fw, unsigned rank, struct control_view v);
 /* Sends the view of all ranks, and takes RESUME. */

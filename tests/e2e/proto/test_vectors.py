@@ -77,8 +77,8 @@ class Vectors(unittest.TestCase):
         import json
 
         kinds, moves = ("DATA", "HAVE", "FETCH", "VIEW"), ("HELLO", "CHALLENGE", "PROOF", "ABORT", "DATA")
-        for name, kind in [*itertools.product(("failover", "encoded_failover"), kinds), ("failover", "RESUME"),
-                           *(("reconfigure", kind) for kind in moves)]:  # fmt: skip
+        for name, kind in [*itertools.product(("failover", "encoded_failover", "shares"), kinds),
+                           ("failover", "RESUME"), *(("reconfigure", kind) for kind in moves)]:  # fmt: skip
             tree = json.loads((FOLDER / f"{name}.json").read_text())
             types = [entry["type"] for entry in tree["trace"]]
             at = types.index(kind)

@@ -162,11 +162,13 @@ static const char aaaabc[] = SIX "sharding: {map: {\"0-3\": a, \"4\": b, \"5\": 
 static const char aabbbb[] = SIX "sharding: {map: {\"0-1\": a, \"2-5\": b}}\n";
 static const char lanes[] = "reducers: [{id: a, address: x, lanes: 2}, {id: b, address: y, lanes: 3}]\n"
 			    "sharding: {map: {\"0,2,4\": a, \"1,3,5\": b}}\n";
-static const struct {
+struct placement {
 	const char *yaml;
 	uint32_t lives[3];
 	const char *places[6];
-} placements[] = {
+};
+
+static const struct placement placements[] = {
     {abcabc, {0, 0, 0}, {"a0", "b0", "c0", "a0", "b0", "c0"}},
     {abcabc, {0, 1, 0}, {"a0", "a0", "c0", "a0", "c0", "c0"}}, /* only b's shards move */
     {abcabc, {1, 0, 0}, {"b0", "b0", "c0", "c0", "b0", "c0"}},
@@ -187,25 +189,120 @@ static const struct {
     {lanes, {0, 1}, {"a0", "a1", "a1", "a0", "a0", "a1"}},
 };
 
-START_TEST(shards_of_lost_reducers_move_to_the_others)
+static void expect_places(const struct placement *p, const uint32_t *shares)
 {
 	uint16_t owner[6], lane[6];
 	struct exchange_params params;
 	struct rs_config cfg;
 	struct rs_err e = {0};
 
-	ck_assert_msg(rs_config_parse(&cfg, "f", placements[_i].yaml, strlen(placements[_i].yaml), &e) == 0, "%s",
-		      e.msg);
+	ck_assert_msg(rs_config_parse(&cfg, "f", p->yaml, strlen(p->yaml), &e) == 0, "%s", e.msg);
 	ck_assert_uint_eq(cfg.sharding.shards, 6);
 	params = rs_config_exchange(&cfg);
-	exchange_params_place(&params, placements[_i].lives, NULL, owner, lane);
+	exchange_params_place(&params, p->lives, shares, owner, lane);
 	for (unsigned s = 0; s < 6; s++) {
 		char place[8];
 
 		snprintf(place, sizeof place, "%c%u", 'a' + owner[s], lane[s]);
-		ck_assert_msg(strcmp(place, placements[_i].places[s]) == 0, "shard %u is at %s instead of %s", s, place,
-			      placements[_i].places[s]);
+		ck_assert_msg(strcmp(place, p->places[s]) == 0, "shard %u is at %s instead of %s", s, place,
+			      p->places[s]);
 	}
+	rs_config_close(&cfg);
+}
+
+START_TEST(shards_of_lost_reducers_move_to_the_others)
+{
+	expect_places(&placements[_i], NULL);
+}
+END_TEST
+
+/* The same with shares. */
+static const struct {
+	struct placement at;
+	uint32_t shares[3];
+} shared[] = {
+    /* shares replace the map, also where it gives a reducer nothing */
+    {{aaaabc, {0, 0, 0}, {"a0", "b0", "c0", "a0", "b0", "c0"}}, {1, 1, 1}},
+    {{abcabc, {0, 0, 0}, {"a0", "a0", "b0", "a0", "c0", "a0"}}, {4, 1, 1}},
+    {{abcabc, {0, 0, 0}, {"a0", "a0", "b0", "a0", "c0", "a0"}}, {65535, 1, 1}}, /* one at least */
+    {{aabbbb, {0, 0, 0}, {"a0", "b0", "a0", "c0", "b0", "a0"}}, {3, 2, 1}},
+    {{lanes, {0, 0}, {"b0", "a0", "b1", "b2", "a1", "b0"}}, {1, 2}},
+    /* then losses move shards as before */
+    {{abcabc, {0, 1, 0}, {"a0", "a0", "c0", "a0", "c0", "c0"}}, {1, 4, 1}},
+    {{abcabc, {2, 0, 1}, {"b0", "a0", "b0", "b0", "a0", "b0"}}, {2, 3, 1}},
+};
+
+START_TEST(shares_replace_the_map)
+{
+	expect_places(&shared[_i].at, shared[_i].shares);
+}
+END_TEST
+
+/* Shares of any kind: counts follow them within one, each reducer has a shard, and any
+ * sequence of shards has its share of each reducer within two; shards of running reducers
+ * stay where the shares put them, and the first share of all does not matter, only their
+ * ratio. */
+START_TEST(counts_follow_shares)
+{
+	enum { N = 5, SHARDS = 160 };
+	static const char text[] = "reducers: [{id: a, address: x, weight: 2}, {id: b, address: y, lanes: 3},\n"
+				   "  {id: c, address: z}, {id: d, address: v}, {id: e, address: w}]\n"
+				   "sharding: {shards: 160}\n";
+	static const uint32_t none_lost[N] = {0};
+	uint32_t random = 7 + (uint32_t)_i, shares[N], twice[N], lives[N];
+	uint16_t owner[SHARDS], again[SHARDS], placed[SHARDS], lane[SHARDS];
+	unsigned got[N] = {0}, seen[N] = {0}, small = 0;
+	struct exchange_params params;
+	struct rs_config cfg;
+	double sum = 0;
+	struct rs_err e;
+
+	ck_assert_int_eq(rs_config_parse(&cfg, "f", text, strlen(text), &e), 0);
+	params = rs_config_exchange(&cfg);
+	for (unsigned r = 0; r < N; r++) {
+		random = random * 1664525 + 1013904223;
+		shares[r] = 1 + (random >> 8) % (_i % 3 == 0 ? 32767 : _i % 3 == 1 ? 4 : 100);
+		twice[r] = 2 * shares[r];
+		lives[r] = random >> 30 == 0 && r > 0;
+		sum += shares[r];
+	}
+	exchange_params_place(&params, none_lost, shares, owner, lane);
+	exchange_params_place(&params, none_lost, twice, again, lane);
+	ck_assert_mem_eq(owner, again, sizeof owner);
+	for (unsigned s = 0; s < SHARDS; s++)
+		got[owner[s]]++;
+	for (unsigned r = 0; r < N; r++) {
+		small += SHARDS * shares[r] < sum;
+		ck_assert_uint_ge(got[r], 1);
+		/* those that have one in place of none take it from the others */
+		ck_assert_double_lt(fabs(got[r] - SHARDS * shares[r] / sum), 1 + small);
+	}
+	for (unsigned s = 0; s < SHARDS; s++) {
+		seen[owner[s]]++;
+		for (unsigned r = 0; r < N; r++)
+			ck_assert_double_lt(fabs(seen[r] - (s + 1.0) * got[r] / SHARDS), 2);
+	}
+	exchange_params_place(&params, lives, shares, placed, lane);
+	for (unsigned s = 0; s < SHARDS; s++)
+		ck_assert(lives[placed[s]] % 2 == 0 && (lives[owner[s]] % 2 || placed[s] == owner[s]));
+	rs_config_close(&cfg);
+}
+END_TEST
+
+/* With fewer shards than reducers the map stays. */
+START_TEST(too_few_shards_for_shares)
+{
+	static const char text[] = SIX "sharding: {map: {\"0\": c, \"1\": a}}\n";
+	static const uint32_t lives[3] = {0}, shares[3] = {1, 9, 5};
+	uint16_t owner[2], lane[2];
+	struct exchange_params params;
+	struct rs_config cfg;
+	struct rs_err e;
+
+	ck_assert_int_eq(rs_config_parse(&cfg, "f", text, strlen(text), &e), 0);
+	params = rs_config_exchange(&cfg);
+	exchange_params_place(&params, lives, shares, owner, lane);
+	ck_assert(owner[0] == 2 && owner[1] == 0);
 	rs_config_close(&cfg);
 }
 END_TEST
@@ -264,6 +361,9 @@ int main(void)
 	tcase_add_test(tc, lanes_alternate);
 	tcase_add_loop_test(tc, shards_of_lost_reducers_move_to_the_others, 0, COUNT(placements));
 	tcase_add_loop_test(tc, loads_stay_even, 0, 31); /* all but the one in which every reducer is lost */
+	tcase_add_loop_test(tc, shares_replace_the_map, 0, COUNT(shared));
+	tcase_add_loop_test(tc, counts_follow_shares, 0, 300);
+	tcase_add_test(tc, too_few_shards_for_shares);
 	suite_add_tcase(suite, tc);
 	runner = srunner_create(suite);
 	srunner_run_all(runner, CK_NORMAL);

@@ -390,18 +390,93 @@ START_TEST(views_survive_a_round_trip)
 		unsigned n;
 		uint32_t life;
 		uint64_t start;
-	} rows[] = {{1, 1, 3}, {2, 1, 3}, {3, 1 << 16, 1 << 20}, {CONTROL_REDUCERS, CONTROL_LIFE_MAX, UINT64_MAX}};
+		uint32_t epoch, share;
+	} rows[] = {
+	    {1, 1, 3, 0, 0},
+	    {2, 1, 3, 0, 0},
+	    {3, 1 << 16, 1 << 20, 0, 0},
+	    {3, 1, 3, 1, 2},
+	    {3, 1, 3, CONTROL_LIFE_MAX, CONTROL_SHARE_MAX},
+	    {CONTROL_REDUCERS, CONTROL_LIFE_MAX, UINT64_MAX, CONTROL_LIFE_MAX, CONTROL_SHARE_MAX},
+	};
 	struct control_view v = view_of(rows[_i].n, rows[_i].life, rows[_i].start), got;
 	uint8_t out[FRAME_CONTROL_MAX];
 	struct rs_err e;
-	uint32_t len = control_pack_view(out, &v);
+	uint32_t len;
 
+	v.epoch = rows[_i].epoch;
+	for (unsigned i = 0; v.epoch && i < v.n; i++)
+		v.shares[i] = rows[_i].share - i % 2;
+	v.lost = v.n;
+	memset(v.why, 'w', sizeof v.why - 1);
+	memset(v.lost_id, 'i', sizeof v.lost_id - 1);
+	v.reported = true;
+	v.cause = (struct rs_cause){.code = RS_EPEER, .rank = UINT16_MAX, .reducer = v.n, .loss = RS_LOSS_RESET};
+	v.features = UINT64_MAX;
+	v.lead = UINT32_MAX;
+	len = control_pack_view(out, &v);
 	ck_assert_uint_le(len, CONTROL_VIEW);
 	memset(&got, 0xa5, sizeof got);
 	ck_assert_int_eq(control_unpack_view(out, len, &got, &e), RS_OK);
 	ck_assert_uint_eq(got.n, v.n);
 	ck_assert_mem_eq(got.lives, v.lives, sizeof v.lives);
 	ck_assert_mem_eq(got.start, v.start, sizeof v.start);
+	ck_assert_uint_eq(got.epoch, v.epoch);
+	ck_assert_mem_eq(got.shares, v.shares, sizeof v.shares);
+}
+END_TEST
+
+/* Shares that come with an epoch, for three reducers. */
+START_TEST(shares_of_a_view_are_checked)
+{
+	static const struct {
+		uint32_t epoch;
+		size_t n;
+		uint32_t first, last;
+		int rc;
+	} rows[] = {
+	    {0, 0, 0, 0, RS_OK},
+	    {1, 3, 1, 1, RS_OK},
+	    {CONTROL_LIFE_MAX, 3, 1, CONTROL_SHARE_MAX, RS_OK},
+	    {CONTROL_LIFE_MAX + 1, 3, 1, 1, RS_EPROTO},
+	    {UINT32_MAX, 3, 1, 1, RS_EPROTO},
+	    {1, 0, 0, 0, RS_EPROTO}, /* an epoch without shares */
+	    {1, 2, 1, 1, RS_EPROTO},
+	    {1, 4, 1, 1, RS_EPROTO},
+	    {0, 3, 1, 1, RS_EPROTO}, /* shares without an epoch */
+	    {0, 1, 1, 1, RS_EPROTO},
+	    {1, 3, 0, 1, RS_EPROTO},
+	    {1, 3, 1, 0, RS_EPROTO},
+	    {1, 3, CONTROL_SHARE_MAX + 1, 1, RS_EPROTO},
+	    {1, 3, 1, UINT32_MAX, RS_EPROTO},
+	};
+	Reduction__V1__View m = REDUCTION__V1__VIEW__INIT;
+	uint32_t lives[3] = {0, 1, 0}, shares[4] = {9, 9, 9, 9};
+	uint64_t start[FRAME_PRIORITIES] = {0};
+	uint8_t out[FRAME_CONTROL_MAX];
+	struct control_view v, before;
+	struct rs_err e = {0};
+
+	m.lives = lives;
+	m.n_lives = 3;
+	m.start = start;
+	m.n_start = FRAME_PRIORITIES;
+	m.epoch = rows[_i].epoch;
+	m.shares = shares;
+	m.n_shares = rows[_i].n;
+	shares[0] = rows[_i].first;
+	if (rows[_i].n)
+		shares[rows[_i].n - 1] = rows[_i].last;
+	memset(&v, 0x5a, sizeof v);
+	before = v;
+	ck_assert_int_eq(control_unpack_view(out, (uint32_t)reduction__v1__view__pack(&m, out), &v, &e), rows[_i].rc);
+	if (rows[_i].rc) {
+		ck_assert_ptr_nonnull(strstr(e.msg, "a VIEW or RESUME message holds numbers that are out of range"));
+		ck_assert_mem_eq(&v, &before, sizeof v);
+	} else {
+		ck_assert_uint_eq(v.epoch, rows[_i].epoch);
+		ck_assert_mem_eq(v.shares, m.epoch ? shares : (uint32_t[4]){0}, sizeof lives);
+	}
 }
 END_TEST
 
@@ -476,6 +551,39 @@ START_TEST(views_are_merged_by_their_maximum)
 }
 END_TEST
 
+/* The epochs of two views, and of the merged one; the shares of the views differ, unless
+ * they are of one epoch. */
+static const struct {
+	uint32_t to, from, want;
+	bool changed, conflicts;
+} epochs[] = {
+    {0, 0, 0, false, false}, {0, 1, 1, true, false},
+    {1, 0, 1, false, false}, {1, 2, 2, true, false},
+    {2, 1, 2, false, false}, {2, 2, 2, false, false},
+    {2, 2, 2, false, true},  {5, CONTROL_LIFE_MAX, CONTROL_LIFE_MAX, true, false},
+};
+
+START_TEST(shares_of_the_larger_epoch_are_taken)
+{
+	struct control_view to = {.n = 3, .lives = {0, 1, 2}, .epoch = epochs[_i].to};
+	struct control_view from = {.n = 3, .lives = {0, 1, 2}, .epoch = epochs[_i].from, .lost = 2}, want;
+
+	for (unsigned i = 0; i < 3; i++) {
+		to.shares[i] = to.epoch ? to.epoch + i : 0;
+		from.shares[i] = from.epoch ? from.epoch + i + (i == 2 && epochs[_i].conflicts) : 0;
+	}
+	want = from.epoch > to.epoch ? from : to;
+	ck_assert(control_view_conflicts(&to, &from) == epochs[_i].conflicts);
+	ck_assert(control_view_conflicts(&from, &to) == epochs[_i].conflicts);
+	ck_assert(control_view_merge(&to, &from) == epochs[_i].changed);
+	ck_assert_uint_eq(to.epoch, epochs[_i].want);
+	ck_assert_mem_eq(to.shares, want.shares, sizeof want.shares);
+	ck_assert_uint_eq(control_view_number(&to), 3 + (uint64_t)epochs[_i].want);
+	ck_assert_uint_eq(to.lost, 0); /* shares are no news of a loss */
+	ck_assert(!control_view_merge(&to, &from));
+}
+END_TEST
+
 /* All orders of the same views give the same result. */
 START_TEST(merging_views_is_independent_of_order)
 {
@@ -485,12 +593,14 @@ START_TEST(merging_views_is_independent_of_order)
 	struct control_view v = {.n = 3};
 
 	for (unsigned i = 0; i < 3; i++) {
-		struct control_view from = {.n = 3};
+		uint32_t epoch = orders[_i][i]; /* one of the views has no shares */
+		struct control_view from = {.n = 3, .epoch = epoch, .shares = {epoch, 2 * epoch, 3 * epoch}};
 
 		memcpy(from.lives, news[orders[_i][i]], sizeof news[0]);
 		control_view_merge(&v, &from);
 	}
 	ck_assert_mem_eq(v.lives, want, sizeof want);
+	ck_assert(v.epoch == 2 && v.shares[0] == 2 && v.shares[1] == 4 && v.shares[2] == 6);
 }
 END_TEST
 
@@ -547,7 +657,9 @@ int main(void)
 	tcase_add_loop_test(tc, causes_of_an_older_peer, 0, 6);
 	tcase_add_test(tc, more_missing_ranks_than_there_is_room_for);
 	tcase_add_loop_test(tc, truncated_and_corrupt_messages_are_refused, 0, 2);
-	tcase_add_loop_test(tc, views_survive_a_round_trip, 0, 4);
+	tcase_add_loop_test(tc, views_survive_a_round_trip, 0, 6);
+	tcase_add_loop_test(tc, shares_of_a_view_are_checked, 0, 14);
+	tcase_add_loop_test(tc, shares_of_the_larger_epoch_are_taken, 0, sizeof epochs / sizeof epochs[0]);
 	tcase_add_loop_test(tc, invalid_views_are_refused, 0, 9);
 	tcase_add_loop_test(tc, views_are_merged_by_their_maximum, 0, sizeof merges / sizeof merges[0]);
 	tcase_add_loop_test(tc, merging_views_is_independent_of_order, 0, 6);

@@ -229,8 +229,9 @@ static int check_placement(const struct ydoc_node *n, struct rs_err *e)
 	struct exchange_params params;
 	static struct setup s;
 	uint64_t numbers[RS_REDUCERS_MAX];
-	uint32_t lives[RS_REDUCERS_MAX];
+	uint32_t lives[RS_REDUCERS_MAX], shares[RS_REDUCERS_MAX];
 	uint16_t owner[RS_SHARDS_MAX], lane[RS_SHARDS_MAX];
+	bool shared = vectors_get(n, "shares");
 	const struct ydoc_node *list = vectors_get(n, "places"), *place = list ? list->child : NULL;
 	unsigned count;
 	bool living = false;
@@ -250,8 +251,14 @@ static int check_placement(const struct ydoc_node *n, struct rs_err *e)
 	}
 	if (count != s.cfg.reducers_n || !living)
 		return rs_fail(e, RS_EPROTO, "no reducer lives, or their number is wrong");
+	if (shared && vectors_numbers(n, "shares", numbers, RS_REDUCERS_MAX, &count, e))
+		return e->code;
+	if (count != s.cfg.reducers_n)
+		return rs_fail(e, RS_EPROTO, "there is not one share for each reducer");
+	for (unsigned i = 0; shared && i < count; i++)
+		shares[i] = (uint32_t)numbers[i];
 	params = rs_config_exchange(&s.cfg);
-	exchange_params_place(&params, lives, NULL, owner, lane);
+	exchange_params_place(&params, lives, shared ? shares : NULL, owner, lane);
 	for (unsigned i = 0; i < s.cfg.sharding.shards; i++, place = place->next) {
 		if (!place || vectors_pair(place, numbers, e))
 			return rs_fail(e, RS_EPROTO, "shard %u has no place", i);
@@ -413,7 +420,7 @@ static struct {
 	struct setup setup;
 	bool guarded;
 	struct auth_secret secret;
-	uint32_t lives[2][RS_REDUCERS_MAX];
+	struct control_view views[2];
 	struct vectors_connection connections[2][2][2];
 } trace;
 
@@ -442,11 +449,12 @@ static int check_setup(const struct ydoc_node *n, struct rs_err *e)
 static int check_lane(const struct frame *f, uint64_t rank, uint64_t reducer, uint64_t lane, struct rs_err *e)
 {
 	const struct rs_config *cfg = &trace.setup.cfg;
+	const struct control_view *view = &trace.views[rank];
 	const struct exchange_params params = rs_config_exchange(cfg);
 	uint16_t owner[RS_SHARDS_MAX], lanes[RS_SHARDS_MAX];
 	unsigned shard = (unsigned)((f->of.seq + f->chunk) % cfg->sharding.shards);
 
-	exchange_params_place(&params, trace.lives[rank], NULL, owner, lanes);
+	exchange_params_place(&params, view->lives, view->epoch ? view->shares : NULL, owner, lanes);
 	if (owner[shard] != reducer || lanes[shard] != lane)
 		return rs_fail(e, RS_EPROTO, "its shard lives on reducer %u, lane %u", owner[shard], lanes[shard]);
 	return RS_OK;
@@ -475,7 +483,10 @@ static int check_trace(const struct ydoc_node *n, struct rs_err *e)
 		return RS_OK;
 	if (control_unpack_view(raw.at + FRAME_HEADER, f.payload_len, &v, e))
 		return e->code;
-	memcpy(trace.lives[rank], v.lives, sizeof trace.lives[rank]);
+	for (unsigned i = 0; i < 2; i++)
+		if (control_view_conflicts(&trace.views[i], &v) || (rank && v.epoch > trace.views[0].epoch))
+			return rs_fail(e, RS_EPROTO, "its shares are not those of rank 0");
+	trace.views[rank] = v;
 	return v.n == trace.setup.cfg.reducers_n ? RS_OK : rs_fail(e, RS_EPROTO, "the view has %u reducers", v.n);
 }
 
@@ -502,9 +513,9 @@ static const struct {
 	unsigned entries; /* at least */
 	bool exact;       /* no other input has the same output, except for bad frames */
 } files[] = {
-    {"frames", 45, true},       {"handshakes", 4, true},  {"digests", 13, true},    {"placements", 25, false},
+    {"frames", 47, true},       {"handshakes", 4, true},  {"digests", 13, true},    {"placements", 37, false},
     {"names", 15, true},        {"failover", 100, false}, {"encodings", 80, false}, {"encoded_failover", 100, false},
-    {"reconfigure", 79, false},
+    {"reconfigure", 79, false}, {"shares", 90, false},
 };
 
 START_TEST(all_vectors_are_right)

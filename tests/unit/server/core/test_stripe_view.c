@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A lane while reducers are lost and return, by the rules of proto/README.md, "Failover".
  * The simulator tests all rules together. */
+#include "proto/features.h"
 #include "server/core/report.h"
 #include "tests/unit/fake_lane_views.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -394,6 +396,85 @@ START_TEST(views_have_one_number_of_reducers)
 }
 END_TEST
 
+/* Shares go to the other ranks and into RESUME as a loss does, and with one. */
+START_TEST(shares_are_forwarded)
+{
+	struct control_view v = lv_with_shares(lv_of(0, 0, 0), 1, 7, 1, 65535), got;
+	struct fw_world fw;
+
+	lv_running(&fw, (struct fw_options){.world = 3, .features = FEATURE_SHARES});
+	lv_send(&fw, _i ? 2 : 0, v); /* a rank may have it from another reducer */
+	for (unsigned r = 0; r < 3; r++) {
+		if (r == (_i ? 2 : 0))
+			continue;
+		fw_expect_nothing(&fw, _i ? 2 : 0);
+		got = lv_expect(&fw, r, FRAME_VIEW, v);
+		ck_assert(got.epoch == 1 && memcmp(got.shares, v.shares, sizeof v.shares) == 0);
+	}
+	lv_send(&fw, 1, lv_of(0, 1, 0)); /* a loss meanwhile, without the shares */
+	v.lives[1] = 1;
+	for (unsigned r = 0; r < 3; r++) {
+		got = lv_expect(&fw, r, FRAME_VIEW, v);
+		ck_assert(got.epoch == 1 && memcmp(got.shares, v.shares, sizeof v.shares) == 0);
+		fw_expect_nothing(&fw, r);
+	}
+	for (unsigned r = 0; r < 3; r++)
+		lv_send(&fw, r, v);
+	for (unsigned r = 0; r < 3; r++) {
+		got = lv_expect(&fw, r, FRAME_RESUME, v);
+		ck_assert(got.epoch == 1 && memcmp(got.shares, v.shares, sizeof v.shares) == 0);
+		fw_expect_nothing(&fw, r);
+	}
+	/* the next epoch replaces them; a rank that has not heard of it does not bring
+	 * the last one back */
+	lv_send(&fw, 0, lv_with_shares(v, 2, 1, 1, 1));
+	lv_send(&fw, 1, v);
+	for (unsigned i = 0; i < 3; i++) {
+		got = lv_expect(&fw, i ? 1 : 2, FRAME_VIEW, v);
+		ck_assert(got.epoch == 2 && got.shares[0] == 1 && got.shares[2] == 1);
+	}
+	fw_expect_nothing(&fw, 0);
+	fw_close(&fw);
+}
+END_TEST
+
+/* The views of ranks 0 and 1 that do not go together, and what the reducer says of rank
+ * 1. */
+static const struct {
+	uint64_t features;
+	uint32_t first[4], second[4]; /* epoch and shares */
+	const char *says;
+} odd_shares[] = {
+    {FEATURE_SHARES, {1, 1, 2, 3}, {1, 1, 2, 4}, "view whose shares of epoch 1 differ from those of other ranks"},
+    {FEATURE_SHARES, {7, 1, 2, 3}, {7, 3, 2, 1}, "view whose shares of epoch 7 differ from those of other ranks"},
+    {FEATURE_ENCODINGS, {0, 0, 0, 0}, {1, 1, 1, 1}, "view with shares, which not all ranks have announced"},
+    {FEATURE_SHARES, {1, 1, 2, 3}, {1, 1, 2, 3}, NULL},
+    {FEATURE_SHARES, {1, 1, 2, 3}, {2, 1, 2, 4}, NULL},
+    {FEATURE_SHARES, {3, 1, 2, 3}, {2, 1, 2, 4}, NULL},
+};
+
+START_TEST(shares_that_differ_end_the_job_here)
+{
+	const uint32_t *a = odd_shares[_i].first, *b = odd_shares[_i].second;
+	struct fw_world fw;
+	char text[160];
+
+	lv_running(&fw, (struct fw_options){.features = odd_shares[_i].features});
+	lv_send(&fw, 0, lv_with_shares(lv_of(0, 1, 0), a[0], a[1], a[2], a[3]));
+	lv_expect(&fw, 1, FRAME_VIEW, lv_of(0, 1, 0));
+	lv_send(&fw, 1, lv_with_shares(lv_of(0, 1, 0), b[0], b[1], b[2], b[3]));
+	if (odd_shares[_i].says) {
+		snprintf(text, sizeof text, "rank 1 (host-1) sent a %s", odd_shares[_i].says);
+		lv_expect_end(&fw, RS_ECUT, text);
+		fw_expect_abort(&fw, 0, RS_ECUT, text, "");
+	} else {
+		ck_assert_uint_eq(fw.failed, 0);
+		lv_expect(&fw, a[0] > b[0], a[0] == b[0] ? FRAME_RESUME : FRAME_VIEW, lv_of(0, 1, 0));
+	}
+	fw_close(&fw);
+}
+END_TEST
+
 /* A lost rank is lost to this reducer; the other reducers decide for themselves. */
 START_TEST(a_lost_rank_ends_the_job_on_this_reducer_only)
 {
@@ -433,6 +514,33 @@ START_TEST(views_from_before_the_start)
 }
 END_TEST
 
+/* The same with shares, if all ranks know them. */
+START_TEST(shares_from_before_the_start)
+{
+	struct lane_begin begin = {.processes = 2, .agreed = {.features = _i ? FEATURE_SHARES : 0}};
+	struct control_view v = lv_with_shares(lv_of(2, 1, 0), 4, 9, 9, 1), got;
+	struct fw_world fw;
+
+	fw_attached(&fw, &(struct fw_options){.retain = true});
+	lv_send(&fw, 0, v);
+	got = lv_expect(&fw, 1, FRAME_VIEW, v);
+	ck_assert(got.epoch == 4 && got.shares[2] == 1);
+	lv_send(&fw, 1, v);
+	lane_start(fw.lane, FAKE_JOB, &begin);
+	fw_flush(&fw);
+	for (unsigned r = 0; r < 2; r++) {
+		if (!_i) {
+			fw_expect_abort(&fw, r, RS_ECUT, "with shares, which not all ranks have announced", "");
+			continue;
+		}
+		fw_expect(&fw, r, FRAME_START);
+		got = lv_expect(&fw, r, FRAME_RESUME, v);
+		ck_assert(got.epoch == 4 && got.shares[0] == 9);
+	}
+	fw_close(&fw);
+}
+END_TEST
+
 #define COUNT(a) (int)(sizeof(a) / sizeof(a)[0])
 
 int main(void)
@@ -460,6 +568,9 @@ int main(void)
 	tcase_add_test(tc, views_have_one_number_of_reducers);
 	tcase_add_test(tc, a_lost_rank_ends_the_job_on_this_reducer_only);
 	tcase_add_test(tc, views_from_before_the_start);
+	tcase_add_loop_test(tc, shares_from_before_the_start, 0, 2);
+	tcase_add_loop_test(tc, shares_are_forwarded, 0, 2);
+	tcase_add_loop_test(tc, shares_that_differ_end_the_job_here, 0, COUNT(odd_shares));
 	suite_add_tcase(suite, tc);
 	runner = srunner_create(suite);
 	srunner_run_all(runner, CK_NORMAL);
