@@ -25,8 +25,9 @@ import wire  # finds proto/python
 import blocks
 import numpy as np
 from conformance_rows import (
-    CLIENT_HELLO, CLOSED, DIFFERENT, EARLY, ENCODINGS, ENDS, FIRST, GOES_ON, HELLO, KIB64, MISMATCH, NONFINITES,
-    OTHERWISE, PROBES, PROOFS, REFUSED, RETAIN, RULES, SECOND, SILENT, STARTS, SUMS, UNPROVEN, data, encoded,
+    CLIENT_HELLO, CLOSED, CUT, DIFFERENT, EARLY, ENCODINGS, ENDS, EPOCHS, FIRST, GOES_ON, HELLO, KIB64, MISMATCH,
+    NONFINITES, OTHERWISE, PROBES, PROOFS, REFUSED, RETAIN, RULES, SECOND, SHARES, SILENT, STARTS, SUMS, UNPROVEN, data,
+    encoded, view,
 )  # fmt: skip
 from wire import RESUME, VIEW, pb
 
@@ -234,6 +235,23 @@ class Table:
             raise AssertionError(f"the sentence does not name rank 1: {text!r}")
         return text
 
+    def epochs(self, second, resumes):
+        """Rank 0 sets shares, rank 1 gets them and answers."""
+        clients = self.pair(retain=True, features=65)
+        self.send(clients[0], [view([0, 0], epoch=5, shares=[2, 3])])
+        said = pb.View.FromString(clients[1].expect(VIEW))
+        if (said.epoch, list(said.shares)) != (5, [2, 3]):
+            raise AssertionError(f"VIEW has {said}")
+        self.send(clients[1], [second])
+        if not resumes:
+            for client in clients:
+                self.answer(client, wire.ABORT, CUT)
+            return
+        for client in clients:
+            said = pb.View.FromString(client.expect(RESUME))
+            if (said.epoch, list(said.shares)) != (5, [2, 3]):
+                raise AssertionError(f"RESUME has {said}")
+
     def otherwise(self, frames):
         text = self.rule(frames, MISMATCH, [encoded([1], 2, 3)], features=9)
         if "rank 0" not in text:
@@ -326,6 +344,10 @@ class Table:
             self.row(f"after rank 0: {name}", lambda: self.rule(frames, code, [data([1], name_hash=5)]))
         for name, frames, code in RETAIN:
             self.row(f"retain: {name}", lambda: self.rule(frames, code, retain=True))
+        for name, frames, code in SHARES:
+            self.row(f"shares: {name}", lambda: self.rule(frames, code, retain=True, features=65))
+        for name, second, resumes in EPOCHS:
+            self.row(f"shares of rank 0, then {name}", lambda: self.epochs(second, resumes))
         for name, frames, retain, code in ENDS:
             self.row(f"the end {name}", lambda: self.rule(frames, code, end=True, retain=retain))
         for (name, _, _, code), client in zip(SILENT, silent):

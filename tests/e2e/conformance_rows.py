@@ -34,8 +34,8 @@ def encoded(values, up, down, dtype=7, change=0, **other):
     return wire.frame(wire.DATA, payload, **{**fields, **other})
 
 
-def view(lives, start=(0, 0, 0, 0), **frame):
-    return wire.frame(VIEW, pb.View(lives=lives, start=start), **frame)
+def view(lives, start=(0, 0, 0, 0), epoch=0, shares=(), **frame):
+    return wire.frame(VIEW, pb.View(lives=lives, start=start, epoch=epoch, shares=shares), **frame)
 
 
 NOISE = random.Random(1).randbytes(200)
@@ -316,6 +316,30 @@ RETAIN = [
     ("KEPT between VIEW and RESUME", [view([0, 1]), data([1], kind=KEPT)], CUT),
     ("HAVE with flags", [data([], count=1, kind=HAVE, flags=wire.ROOT)], CUT),
     ("HAVE with a payload", [data([1], kind=HAVE)], CUT),
+    ("VIEW with shares, without their feature", [view([0, 0], epoch=1, shares=[1, 1])], CUT),
+]
+
+# The same with the feature `shares`.
+SHARES = [
+    ("an epoch without shares", [view([0, 0], epoch=1)], CUT),
+    ("too few", [view([0, 0], epoch=1, shares=[1])], CUT),
+    ("too many", [view([0, 0], epoch=1, shares=[1, 1, 1])], CUT),
+    ("without an epoch", [view([0, 1], shares=[1, 1])], CUT),
+    ("0", [view([0, 0], epoch=1, shares=[1, 0])], CUT),
+    ("65,536", [view([0, 0], epoch=1, shares=[65536, 1])], CUT),
+    ("2^32 - 1", [view([0, 0], epoch=1, shares=[1, 0xFFFFFFFF])], CUT),
+    ("more than 2^20 epochs", [view([0, 0], epoch=(1 << 20) + 1, shares=[1, 1])], CUT),
+    ("others in the same epoch", [view([0, 0], epoch=1, shares=[1, s]) for s in (1, 2)], CUT),
+    ("others in the same epoch, with a loss", [view([0, i], epoch=1, shares=[1, 1 + i]) for i in (0, 1)], CUT),
+    ("DATA before RESUME", [view([0, 0], epoch=1, shares=[1, 1]), data([1])], CUT),
+]
+
+# VIEW of rank 1 after it has read that of rank 0, which has the shares 2 and 3 in epoch 5;
+# whether both get RESUME; else both get ABORT, code -13.
+EPOCHS = [
+    ("the same", view([0, 0], epoch=5, shares=[2, 3]), True),
+    ("others", view([0, 0], epoch=5, shares=[3, 2]), False),
+    ("others, with a loss", view([0, 1], epoch=5, shares=[2, 4]), False),
 ]
 
 # Frames of rank 1 of a running job, after which its connection ends; whether the job has

@@ -83,6 +83,7 @@ def reference(rank, world, settings, n, gates, wire, moves):
     import vectors
 
     reducers = [tuple(r) for r in settings.pop("reducers")]
+    shares = settings.pop("shares", False)
     if "secret" in settings:
         settings["secret"] = pathlib.Path(settings["secret"]).read_bytes().removesuffix(b"\n")
     weights, lanes = [1] * len(reducers), [r[2] for r in reducers]
@@ -97,8 +98,15 @@ def reference(rank, world, settings, n, gates, wire, moves):
 
         return asyncio.run_coroutine_threadsafe(result(), loop).result()
 
+    async def reshared(array, name, **wire):
+        """An operation during which rank 0 sets other shares."""
+        result = comm.all_reduce(array, "sum", protocol.name_hash(name), **wire)
+        while shares and rank == 0 and not comm.error and not comm.set_shares([1 + comm.epoch % 5, 3]):
+            await asyncio.sleep(0.005)
+        return await result
+
     def all_reduce(array, name, **wire):
-        return call(lambda: comm.all_reduce(array, "sum", protocol.name_hash(name), **wire))
+        return call(lambda: reshared(array, name, **wire))
 
     def encoded_group(tensors, encoded):
         block = 1 if max(map(blocks.WIRES.index, (wire["up"], wire["down"]))) < blocks.FP8 else blocks.BLOCK
@@ -114,6 +122,8 @@ def reference(rank, world, settings, n, gates, wire, moves):
         encoded_rounds(rank, world, n, gates, wire, lambda *x: all_reduce(*x, **wire), encoded_group)
     else:
         rounds(rank, world, n, gates, all_reduce, lambda x: call(comm.group, x), lambda *x: call(comm.broadcast, *x))
+    if shares and rank == 0:
+        assert comm.epoch >= n, comm.epoch
     call(comm.close)
 
 

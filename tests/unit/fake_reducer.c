@@ -79,24 +79,34 @@ static void on_changed(void *user, const struct rs_reducer *r, enum exchange_cha
 	strcpy(f->why, why);
 }
 
-static void open_exchange(struct reducers *f, const char *yaml, unsigned world, uint32_t connect_ms, bool single_worker,
-			  uint64_t features)
+static void on_shares(void *user, uint32_t epoch, const uint32_t *shares)
+{
+	struct reducers *f = user;
+
+	f->epoch = epoch;
+	memcpy(f->shares, shares, f->cfg.reducers_n * sizeof *shares);
+}
+
+/* how: what the tests choose of the options. */
+static void open_exchange(struct reducers *f, const char *yaml, const struct exchange_options *how)
 {
 	struct exchange_options opt = {.job = "unit",
 				       .label = "pid 7 on here",
 				       .generation = 5,
-				       .world_size = world,
-				       .processes = single_worker ? 2 : 1,
+				       .rank = how->rank,
+				       .world_size = how->world_size,
+				       .processes = how->single_worker ? 2 : 1,
 				       .incarnation = 99,
-				       .connect_ms = connect_ms,
-				       .single_worker = single_worker,
-				       .features = features,
+				       .connect_ms = how->connect_ms,
+				       .single_worker = how->single_worker,
+				       .features = how->features,
 				       .kernels = rs_kernels_usable(0),
 				       .late = on_late,
 				       .waiting = on_waiting,
 				       .degraded = on_degraded,
 				       .no_feedback = on_no_feedback,
 				       .reducer_changed = on_changed,
+				       .shares_changed = on_shares,
 				       .user = f};
 	struct rs_err e = {0};
 
@@ -110,18 +120,28 @@ static void open_exchange(struct reducers *f, const char *yaml, unsigned world, 
 
 void reducers_open(struct reducers *f, const char *yaml, unsigned world, uint32_t connect_ms)
 {
-	open_exchange(f, yaml, world, connect_ms, false, 0);
+	open_exchange(f, yaml, &(struct exchange_options){.world_size = world, .connect_ms = connect_ms});
 }
 
 void reducers_open_offering(struct reducers *f, const char *yaml, unsigned world, uint32_t connect_ms,
 			    uint64_t features)
 {
-	open_exchange(f, yaml, world, connect_ms, false, features);
+	open_exchange(
+	    f, yaml,
+	    &(struct exchange_options){.world_size = world, .connect_ms = connect_ms, .features = features});
+}
+
+void reducers_open_rank(struct reducers *f, const char *yaml, unsigned rank, unsigned world, uint64_t features)
+{
+	open_exchange(f, yaml,
+		      &(struct exchange_options){
+			  .rank = rank, .world_size = world, .connect_ms = 4000, .features = features});
 }
 
 void reducers_open_single(struct reducers *f, const char *yaml)
 {
-	open_exchange(f, yaml, 1, 1000, true, 0);
+	open_exchange(f, yaml,
+		      &(struct exchange_options){.world_size = 1, .connect_ms = 1000, .single_worker = true});
 }
 
 void reducers_close(struct reducers *f)

@@ -68,6 +68,8 @@ struct reducers {
 	unsigned lost, back;         /* reducers reported as lost and as back */
 	unsigned left;               /* of the lost ones: those that ended the job themselves */
 	char why[CONTROL_MESSAGE];   /* reason of the last loss */
+	uint32_t epoch;              /* of the shares that were reported last */
+	uint32_t shares[CONTROL_REDUCERS];
 };
 
 /* Opens the exchange of rank 0 of `world` with this YAML, at time 1000. Reducers send
@@ -76,6 +78,8 @@ void reducers_open(struct reducers *f, const char *yaml, unsigned world, uint32_
 /* The same, and the rank offers these features. */
 void reducers_open_offering(struct reducers *f, const char *yaml, unsigned world, uint32_t connect_ms,
 			    uint64_t features);
+/* The same for another rank. */
+void reducers_open_rank(struct reducers *f, const char *yaml, unsigned rank, unsigned world, uint64_t features);
 /* The same with world size 1, which sums alone, with 1 s to connect. */
 void reducers_open_single(struct reducers *f, const char *yaml);
 void reducers_close(struct reducers *f);

@@ -17,7 +17,7 @@ import certs
 import harness
 
 RANK = harness.ROOT / "tests/e2e/reference_rank.py"
-WORLD = 4  # of which ranks 2 and 3 are the reference client
+WORLD = 4  # of which two ranks are the reference client, 2 and 3 if a test does not say so
 KIB16 = 16384
 
 
@@ -29,16 +29,17 @@ class Reference(unittest.TestCase):
         self.secret.write_text("a secret of more than 16 bytes\n")
         self.secret.chmod(0o600)
 
-    def start(self, c, rounds, gates=(), settings=None, config=None, wire=None, moves=False):
+    def start(self, c, rounds, gates=(), settings=None, config=None, wire=None, moves=False, references=(2, 3)):
         """Starts two ranks of each kind. settings: of the reference client; wire: encodings; moves: after the rounds
-        they go on in the next generation, in the opposite order, and repeat them."""
+        they go on in the next generation, in the opposite order, and repeat them; references: ranks of the reference
+        client."""
         common = {"rounds": rounds, "gates": list(gates), "wire": wire, "moves": moves}
         full = {**common, "job": "test", "run": "test", "chunk_bytes": KIB16, "grpc": c.transport == "grpc",
                 "reducers": [(f"r{i}", c.address(i), c.lanes) for i in range(len(c.reducers))],
                 **(settings or {})}  # fmt: skip
         procs = []
         for rank in range(WORLD):
-            if rank < WORLD // 2:
+            if rank not in references:
                 argv = [harness.PYTHON, RANK, "product", rank, WORLD, json.dumps(common)]
                 procs.append(c.start_worker(rank, WORLD, argv, config=config))
             else:
@@ -84,6 +85,23 @@ class Reference(unittest.TestCase):
     @unittest.skipUnless(harness.HAS_GRPC, "this build has no gRPC")
     def test_failover_over_grpc(self):
         self.failover("grpc", {}, {})
+
+    def test_shares(self):
+        """Rank 0 sets shares every few operations, also after a reducer was killed and came back."""
+        config = {"sharding": {"chunk_bytes": "16KiB"}}
+        with harness.Cluster(reducers=2, lanes=2, transport="tcp", config=config) as c:
+            procs = self.start(c, 40, [10, 20], {"shares": True}, references=(0, 3))
+            self.gate(procs, 10)
+            c.reducers[1].kill()
+            procs[0].tell()
+            self.gate(procs, 20)
+            procs[1].wait_text(r"reducer-lost reducer=r1")
+            c.start_reducer(1)
+            for p in procs[1:3]:
+                p.wait_text(r"reducer-back reducer=r1")
+            c.reducers[1].wait_text(r"job-started")
+            procs[0].tell()
+            self.done(procs)
 
     def encodings(self, up, down, rounding="nearest"):
         """Returns the settings of the reference client, the configuration, and what both kinds of ranks use."""
