@@ -207,6 +207,10 @@ static uint32_t view(struct fuzz_input *in, uint8_t *out)
 		v.lives[i] = n & 8 ? (uint32_t)fuzz_number(in) : fuzz_u8(in) % 8;
 	for (unsigned p = 0; p < FRAME_PRIORITIES; p++)
 		v.start[p] = n & 16 ? fuzz_number(in) : fuzz_u8(in);
+	if (n & 32)
+		v.epoch = n & 64 ? (uint32_t)fuzz_number(in) : fuzz_u8(in) % 4;
+	for (unsigned i = 0; v.epoch && i < v.n; i++)
+		v.shares[i] = n & 128 ? (uint32_t)fuzz_number(in) : 1u + fuzz_u8(in) % 4;
 	return control_pack_view(out, &v);
 }
 

@@ -121,7 +121,7 @@ static void join(struct world *w)
 	    .lanes = 1 + (a >> 2 & 1),
 	    .chunk_bytes = CHUNK,
 	    .decoded_bytes = b & 8 ? 4 * CHUNK : 0,
-	    .features = a & 128 ? FEATURE_START | FEATURE_ENCODINGS : 0,
+	    .features = a & 128 ? FEATURE_START | FEATURE_ENCODINGS | FEATURE_SHARES : 0,
 	    .window = 1 + b % 8,
 	    .priorities = 1 + (a >> 5 & 3),
 	    .deterministic = a >> 3 & 1,

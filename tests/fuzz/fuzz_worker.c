@@ -22,6 +22,7 @@ enum {
 	CHUNKS = 8,  /* of one operation, at most */
 	FLYING = 64, /* chunks of one priority on one link, at most */
 	GENERATION = 5,
+	INCARNATION = 99,
 };
 
 static const char *const yamls[] = {
@@ -304,7 +305,7 @@ static void on_data(struct world *w, struct link *l)
 
 static void start(struct world *w, unsigned link)
 {
-	const struct control_start s = {.features = w->features, .start = 3};
+	const struct control_start s = {.features = w->features, .start = INCARNATION};
 	uint8_t payload[FRAME_CONTROL_MAX], frame[FRAME_HEADER + FRAME_CONTROL_MAX];
 	uint32_t len = w->features ? control_pack_start(payload, &s) : 0;
 
@@ -532,6 +533,17 @@ static void leave(struct world *w, uint8_t how)
 		exchange_abort(w->x, RS_EPEER, "somebody wants it", w->now_ms);
 }
 
+static void set_shares(struct world *w)
+{
+	uint32_t shares[RS_REDUCERS_MAX];
+	bool set;
+
+	for (unsigned r = 0; r < w->cfg->reducers_n; r++)
+		shares[r] = 1 + fuzz_u8(&w->in) * 256u;
+	set = exchange_set_shares(w->x, shares, w->now_ms);
+	must(!set || (w->features & FEATURE_SHARES && w->cfg->job.retain));
+}
+
 static void more_ready(struct world *w, struct op *o, unsigned n)
 {
 	uint64_t there = atomic_load(&o->ready);
@@ -589,6 +601,8 @@ static void step(struct world *w)
 	default:
 		if (who >= 250)
 			leave(w, fuzz_u8(&w->in));
+		else if (who >= 230)
+			set_shares(w);
 		else if (exchange_wants_signal(w->x, link))
 			exchange_signal(w->x, link, &signal, w->now_ms);
 	}
@@ -611,13 +625,13 @@ static void world_open(struct world *w)
 				       .job = "fuzz",
 				       .label = "pid 7",
 				       .generation = GENERATION,
-				       .rank = 1,
+				       .rank = how & 32 ? 0 : 1,
 				       .world_size = 2,
 				       .processes = 1,
-				       .incarnation = 99,
+				       .incarnation = INCARNATION,
 				       .connect_ms = 20000,
 				       .kernels = rs_kernels_usable(0),
-				       .features = how & 16 ? FEATURE_START | FEATURE_ENCODINGS : 0,
+				       .features = how & 16 ? FEATURE_START | FEATURE_ENCODINGS | FEATURE_SHARES : 0,
 				       .adaptive = how & 8};
 	struct rs_err e;
 

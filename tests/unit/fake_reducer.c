@@ -126,22 +126,20 @@ void reducers_open(struct reducers *f, const char *yaml, unsigned world, uint32_
 void reducers_open_offering(struct reducers *f, const char *yaml, unsigned world, uint32_t connect_ms,
 			    uint64_t features)
 {
-	open_exchange(
-	    f, yaml,
-	    &(struct exchange_options){.world_size = world, .connect_ms = connect_ms, .features = features});
+	open_exchange(f, yaml,
+		      &(struct exchange_options){.world_size = world, .connect_ms = connect_ms, .features = features});
 }
 
 void reducers_open_rank(struct reducers *f, const char *yaml, unsigned rank, unsigned world, uint64_t features)
 {
-	open_exchange(f, yaml,
-		      &(struct exchange_options){
-			  .rank = rank, .world_size = world, .connect_ms = 4000, .features = features});
+	open_exchange(
+	    f, yaml,
+	    &(struct exchange_options){.rank = rank, .world_size = world, .connect_ms = 4000, .features = features});
 }
 
 void reducers_open_single(struct reducers *f, const char *yaml)
 {
-	open_exchange(f, yaml,
-		      &(struct exchange_options){.world_size = 1, .connect_ms = 1000, .single_worker = true});
+	open_exchange(f, yaml, &(struct exchange_options){.world_size = 1, .connect_ms = 1000, .single_worker = true});
 }
 
 void reducers_close(struct reducers *f)

@@ -142,6 +142,15 @@ static const char *check_operations(const struct exchange *x)
 	return x->state == EXCHANGE_ENDED && x->first ? "an ended exchange has pending operations" : NULL;
 }
 
+/* Returns whether a view has one share for each reducer, or none. */
+static bool shares_are_sound(const struct control_view *v)
+{
+	for (unsigned r = 0; v->epoch && r < v->n; r++)
+		if (v->shares[r] < 1 || v->shares[r] > CONTROL_SHARE_MAX)
+			return false;
+	return v->epoch <= CONTROL_LIFE_MAX;
+}
+
 const char *exchange_check_state(const struct exchange *x)
 {
 	const char *broken = check_operations(x);
@@ -157,6 +166,8 @@ const char *exchange_check_state(const struct exchange *x)
 		return broken;
 	if (x->retaining && x->view_number != control_view_number(&x->view))
 		return "an exchange's view has another number than it says";
+	if (!shares_are_sound(&x->view))
+		return "an exchange's view has shares that are out of range";
 	if (x->links_n && shards != x->params->shards)
 		return "the links do not share all shards among themselves";
 	return NULL;
