@@ -184,7 +184,7 @@ a rank other than 0 sets shares
 	s/if \(x->opt.rank \|\| !x->retaining/if (!x->retaining/
 shares of an older epoch win
 	proto/control.c
-	s/if \(from->epoch > to->epoch\)/if (from->epoch \&\& from->epoch != to->epoch)/
+	s/if \(from->epoch > to->epoch\)/if (from->epoch != to->epoch)/
 the epoch is not in the number of a view
 	proto/control.c
 	s/uint64_t sum = v->epoch;/uint64_t sum = 0;/
@@ -194,9 +194,6 @@ a rank places shards without the shares
 a rank takes shares without stopping its links
 	agent/worker/core/view.c
 	s/(view_take_shares\(x, v->epoch, v->shares\);)\n\t\tchanged = true;/$1/
-shares are set before all links have the last view
-	agent/worker/core/view.c
-	s/ \|\| !view_is_settled\(x\)//
 a reducer does not forward shares
 	server/core/stripe_view.c
 	s/other->view_due = true;/other->view_due |= !v->epoch;/
