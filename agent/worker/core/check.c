@@ -164,10 +164,10 @@ const char *exchange_check_state(const struct exchange *x)
 	}
 	if (broken)
 		return broken;
-	if (x->retaining && x->view_number != control_view_number(&x->view))
-		return "an exchange's view has another number than it says";
 	if (!shares_are_sound(&x->view))
 		return "an exchange's view has shares that are out of range";
+	if (x->retaining && x->view_number != control_view_number(&x->view))
+		return "an exchange's view has another number than it says";
 	if (x->links_n && shards != x->params->shards)
 		return "the links do not share all shards among themselves";
 	return NULL;

@@ -153,6 +153,8 @@ START_TEST(an_exchange)
 	expect_found(e->next_seq, 0, exchange_check_state(e), "never given");
 	expect_found(e->next_position[e->first->stream], 0, exchange_check_state(e), "ends behind");
 	expect_found(e->view_number, 5, exchange_check_state(e), "another number");
+	expect_found(e->view.epoch, CONTROL_LIFE_MAX + 1, exchange_check_state(e), "shares that are out of range");
+	expect_found(e->view.epoch, 1, exchange_check_state(e), "shares that are out of range"); /* they are 0 */
 	exchange_abort(f.x, RS_ECLOSED, "the test is over", f.now_ms);
 	reducers_pump(&f);
 	reducers_close(&f);
