@@ -183,8 +183,8 @@ a rank other than 0 sets shares
 	agent/worker/core/view.c
 	s/if \(x->opt.rank \|\| !x->retaining/if (!x->retaining/
 shares of an older epoch win
-	proto/control.c
-	s/if \(from->epoch > to->epoch\)/if (from->epoch != to->epoch)/
+	agent/worker/core/view.c
+	s/if \(v->epoch > x->view.epoch\) \{/if (v->epoch != x->view.epoch) {/
 the epoch is not in the number of a view
 	proto/control.c
 	s/uint64_t sum = v->epoch;/uint64_t sum = 0;/

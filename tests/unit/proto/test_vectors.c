@@ -515,7 +515,7 @@ static const struct {
 } files[] = {
     {"frames", 47, true},       {"handshakes", 4, true},  {"digests", 13, true},    {"placements", 37, false},
     {"names", 15, true},        {"failover", 100, false}, {"encodings", 80, false}, {"encoded_failover", 100, false},
-    {"reconfigure", 79, false}, {"shares", 90, false},
+    {"reconfigure", 79, false}, {"shares", 200, false},
 };
 
 START_TEST(all_vectors_are_right)
