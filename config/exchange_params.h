@@ -59,14 +59,14 @@ static inline const char *exchange_params_address(const struct exchange_params *
 }
 
 /* Where each shard lives while some reducers are dead: owner[shard] is an index in
- * reducers, lane[shard] a lane of it. Shards of living reducers stay; those of dead ones
- * go, in ascending order, each to the one that then has the smallest load for its share
- * of the map (D'Hondt's method; one without shards in the map counts as an average one).
- * A function of the map, the lanes and `lives` alone, since all ranks have to come to the
- * same end. lives[r] odd: dead. At least one reducer lives. shares: the weight of each
- * reducer, 1 to CONTROL_SHARE_MAX, of which the map is made anew; NULL: the map is that of
- * the configuration, as it is with fewer shards than reducers. Both arrays have `shards`
- * entries. */
+ * reducers, lane[shard] a lane of it. Shards of living reducers stay; those of dead
+ * ones go, in ascending order, each to the one that then has the smallest load for its
+ * share of the map (D'Hondt's method; one without shards in the map counts as an
+ * average one). A function of the map, the lanes and `lives` alone, since all ranks
+ * have to come to the same end. lives[r] odd: dead. At least one reducer lives. shares:
+ * the weight of each reducer, 1 to CONTROL_SHARE_MAX, of which the map is made anew;
+ * NULL: the map is that of the configuration, as it is with fewer shards than reducers.
+ * Both arrays have `shards` entries. */
 void exchange_params_place(const struct exchange_params *p, const uint32_t *lives, const uint32_t *shares,
 			   uint16_t *owner, uint16_t *lane);
 

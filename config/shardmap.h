@@ -19,7 +19,8 @@ unsigned shardmap_default_shards(const struct rs_reducer *reducers, unsigned n, 
  * the same on every machine. Requires n <= shards; RS_ENOMEM is the only error. */
 int shardmap_deal(uint16_t *owner, unsigned shards, const struct rs_reducer *reducers, unsigned n, struct rs_err *e);
 
-/* The same for weights that are whole numbers, from 1 on. Requires n <= RS_REDUCERS_MAX. */
+/* The same for weights that are whole numbers, from 1 on. Requires n <=
+ * RS_REDUCERS_MAX. */
 void shardmap_deal_shares(uint16_t *owner, unsigned shards, const uint32_t *weights, unsigned n);
 
 /* Fills owner[0..shards) so that reducer i gets counts[i] shards, whose sum is `shards`,

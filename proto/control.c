@@ -546,45 +546,6 @@ int control_unpack_view(const uint8_t *in, uint32_t len, struct control_view *re
 	return sound ? RS_OK : rs_fail(e, RS_EPROTO, "a VIEW or RESUME message holds numbers that are out of range");
 }
 
-bool control_view_merge(struct control_view *to, const struct control_view *from)
-{
-	bool changed = false;
-
-	for (unsigned i = 0; i < to->n && i < from->n; i++) {
-		if (from->lives[i] <= to->lives[i])
-			continue;
-		to->lives[i] = from->lives[i];
-		changed = true;
-	}
-	if (changed && from->lost) {
-		to->lost = from->lost;
-		to->reported = from->reported;
-		to->cause = from->cause;
-		memcpy(to->why, from->why, sizeof to->why);
-		memcpy(to->lost_id, from->lost_id, sizeof to->lost_id);
-	}
-	if (from->epoch > to->epoch) {
-		to->epoch = from->epoch;
-		memcpy(to->shares, from->shares, to->n * sizeof *to->shares);
-		changed = true;
-	}
-	return changed;
-}
-
-bool control_view_conflicts(const struct control_view *a, const struct control_view *b)
-{
-	return a->epoch && a->epoch == b->epoch && memcmp(a->shares, b->shares, a->n * sizeof *a->shares) != 0;
-}
-
-uint64_t control_view_number(const struct control_view *v)
-{
-	uint64_t sum = v->epoch;
-
-	for (unsigned i = 0; i < v->n; i++)
-		sum += v->lives[i];
-	return sum;
-}
-
 bool control_intact(const struct frame *f, const void *payload)
 {
 	return !(f->flags & FRAME_CHECKED) || frame_checksum(payload, f->payload_len) == f->payload_sum;

@@ -151,3 +151,16 @@ struct lane_report *lane_report_new(const struct lane *l, uint64_t now_ms)
 	}
 	return report;
 }
+
+void session_worked(struct session *s, uint64_t ns)
+{
+	for (unsigned i = 0; i < s->worked_n; i++)
+		s->worked[i]->worked_ns += ns / s->worked_n;
+	if (s->stripe->trace.to)
+		trace_worked(s->stripe->trace.to, ns);
+}
+
+void session_served(struct session *s, uint64_t ns)
+{
+	s->count.served_ns += ns;
+}

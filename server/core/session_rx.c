@@ -594,24 +594,3 @@ void session_received(struct session *s, size_t n, uint64_t now_ms)
 	if (n > payload)
 		session_ahead_received(s, n - payload);
 }
-
-void session_worked(struct session *s, uint64_t ns)
-{
-	for (unsigned i = 0; i < s->worked_n; i++)
-		s->worked[i]->worked_ns += ns / s->worked_n;
-	if (s->stripe->trace.to)
-		trace_worked(s->stripe->trace.to, ns);
-}
-
-void session_served(struct session *s, uint64_t ns)
-{
-	s->count.served_ns += ns;
-}
-
-void session_network(struct session *s, uint32_t rtt_us, uint32_t min_rtt_us, uint64_t retransmits, uint64_t busy_us)
-{
-	s->rtt_us = rtt_us;
-	s->min_rtt_us = min_rtt_us;
-	s->count.retransmits = retransmits;
-	session_load_sample(s, busy_us);
-}

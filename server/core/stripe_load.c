@@ -18,7 +18,8 @@ bool stripe_hears_load(const struct stripe *st)
 	return st->features & FEATURE_SHARES;
 }
 
-void session_load_sample(struct session *s, uint64_t busy_us)
+/* Takes a sample of the time with unacknowledged bytes. */
+static void session_load_sample(struct session *s, uint64_t busy_us)
 {
 	uint64_t now_ms = s->stripe->owner->now_ms, passed_ms = now_ms - s->load.busy_from_ms, permil;
 
@@ -31,6 +32,14 @@ void session_load_sample(struct session *s, uint64_t busy_us)
 	}
 	s->load.busy_us = busy_us;
 	s->load.busy_from_ms = now_ms;
+}
+
+void session_network(struct session *s, uint32_t rtt_us, uint32_t min_rtt_us, uint64_t retransmits, uint64_t busy_us)
+{
+	s->rtt_us = rtt_us;
+	s->min_rtt_us = min_rtt_us;
+	s->count.retransmits = retransmits;
+	session_load_sample(s, busy_us);
 }
 
 static void load_count(struct load_values *v, uint32_t value, unsigned rank)

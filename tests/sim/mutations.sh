@@ -174,7 +174,7 @@ contributions of the previous view count
 	server/core/stripe_view.c
 	s/\n\tstripe_clear\(st\);\n/\n/
 the last view replaces the merged one
-	proto/control.c
+	proto/control_view.c
 	s/from->lives\[i\] <= to->lives\[i\]/from->lives[i] == to->lives[i]/
 an older view is accepted
 	agent/worker/core/view.c
@@ -186,7 +186,7 @@ shares of an older epoch win
 	agent/worker/core/view.c
 	s/if \(v->epoch > x->view.epoch\) \{/if (v->epoch != x->view.epoch) {/
 the epoch is not in the number of a view
-	proto/control.c
+	proto/control_view.c
 	s/uint64_t sum = v->epoch;/uint64_t sum = 0;/
 a rank places shards without the shares
 	agent/worker/core/view.c

@@ -1,24 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Which shares the reducers should have, from how busy the links to them are.
  *
- * Chunks go to the reducers in turns, and a link may be only a little ahead of the slowest
- * one. So while ranks communicate, the link to the slowest reducer has chunks in flight
- * all the time, and the others wait for it: they have chunks in flight in the same part of
- * the time in which their share needs them. A reducer with share s whose link is busy for
- * the part b of the time could do s / b in all of it. Shares in proportion to s / b make
- * all of them busy equally long. b does not depend on what is slow, the network or the
- * processors; and not on a rank that is slow everywhere, which all links wait for. On long
- * links all of them always have chunks in flight, and nothing is proposed.
+ * Chunks go to the reducers in turns, and a link may be only a little ahead of the
+ * slowest one. So while ranks communicate, the link to the slowest reducer has chunks
+ * in flight all the time, and the others wait for it: they have chunks in flight in the
+ * same part of the time in which their share needs them. A reducer with share s whose
+ * link is busy for the part b of the time could do s / b in all of it. Shares in
+ * proportion to s / b make all of them busy equally long. b does not depend on what is
+ * slow, the network or the processors; and not on a rank that is slow everywhere, which
+ * all links wait for. On long links all of them always have chunks in flight, and
+ * nothing is proposed.
  *
  * A path that is slow alone looks like a slow reducer, since all ranks wait for it. But
- * then only one rank's connection to that reducer has unacknowledged bytes for most of the
- * time. Shares would not help, so it is named instead; and so is a rank whose connections
- * to most reducers are like that.
+ * then only one rank's connection to that reducer has unacknowledged bytes for most of
+ * the time. Shares would not help, so it is named instead; and so is a rank whose
+ * connections to most reducers are like that.
  *
- * A change stops all links for a round trip, so it is made only if it is expected to save
- * BALANCE_GAIN of the time that ranks communicate, twice in a row, in a second each; not
- * within BALANCE_PAUSE_MS of the last change of the view, and later each time that a
- * change did not pay. One that made it worse is taken back.
+ * A change stops all links for a round trip, so it is made only if it is expected to
+ * save BALANCE_GAIN of the time that ranks communicate, twice in a row, in a second
+ * each; not within BALANCE_PAUSE_MS of the last change of the view, and later each time
+ * that a change did not pay. One that made it worse is taken back.
  *
  * Pure functions; a struct belongs to one thread. */
 #ifndef RS_AGENT_WORKER_CORE_BALANCE_H

@@ -102,11 +102,11 @@ struct exchange_options {
 	int (*random)(void *user, void *buf, size_t n, struct rs_err *e);
 	/* Optional. A reducer is back, or was lost for the reason `why`. */
 	void (*reducer_changed)(void *user, const struct rs_reducer *r, enum exchange_change how, const char *why);
-	/* Optional. From now on the reducers have these shares, one for each reducer of the
-	 * configuration; `epoch` counts the changes. */
+	/* Optional. From now on the reducers have these shares, one for each reducer of
+	 * the configuration; `epoch` counts the changes. */
 	void (*shares_changed)(void *user, uint32_t epoch, const uint32_t *shares);
-	/* Optional, rank 0. Other shares would save time, or were set (`did`), or a rank or
-	 * a path is slow; the sentence says why. At most once a minute if nothing
+	/* Optional, rank 0. Other shares would save time, or were set (`did`), or a rank
+	 * or a path is slow; the sentence says why. At most once a minute if nothing
 	 * changes. */
 	void (*balance)(void *user, enum balance_kind kind, bool did, const char *sentence);
 	/* Optional. inspect() has found NaN or infinity and job.detect_nonfinite is
@@ -224,10 +224,10 @@ void exchange_sent(struct exchange *x, unsigned link, size_t n, uint64_t now_ms)
 bool exchange_wants_signal(const struct exchange *x, unsigned link);
 void exchange_signal(struct exchange *x, unsigned link, const struct window_signal *s, uint64_t now_ms);
 
-/* Returns true if the exchange wants to know how busy the link's connection is: some times
- * a second, while operations are pending. busy_us: for how long it had bytes that the
- * reducer's kernel had not acknowledged, since the connection was made. A driver that does
- * not know it does not call exchange_load(). */
+/* Returns true if the exchange wants to know how busy the link's connection is: some
+ * times a second, while operations are pending. busy_us: for how long it had bytes that
+ * the reducer's kernel had not acknowledged, since the connection was made. A driver that
+ * does not know it does not call exchange_load(). */
 bool exchange_wants_load(const struct exchange *x, unsigned link);
 void exchange_load(struct exchange *x, unsigned link, uint64_t busy_us, uint64_t now_ms);
 
@@ -274,8 +274,8 @@ uint64_t exchange_features(const struct exchange *x);
 bool exchange_is_long(const struct exchange *x, uint64_t *ret_chunks, uint64_t *ret_bytes);
 
 /* Gives the reducers other shares of the work: shares[r], 1 to CONTROL_SHARE_MAX, is the
- * weight of reducer r of the configuration. All ranks take them as they take the loss of a
- * reducer, with a pause of a round trip, and use them for the same operations. Returns
+ * weight of reducer r of the configuration. All ranks take them as they take the loss of
+ * a reducer, with a pause of a round trip, and use them for the same operations. Returns
  * false if nothing was changed: this is not rank 0, the job has no failover, some rank or
  * reducer has no FEATURE_SHARES, the map has fewer shards than reducers, or the last
  * change of the view is not agreed yet. */

@@ -25,8 +25,8 @@ bool is_own_loss(const struct exchange *x, const struct rs_cause *cause);
  * messages got through, or this process was stopped. */
 bool unheard_text(const struct exchange *x, unsigned reducer, const struct rs_cause *cause, uint64_t now_ms,
 		  struct rs_err *e);
-/* Says which shares the reducers get, or would get, and why; or which rank or path is slow.
- * r: of each reducer of the configuration. */
+/* Says which shares the reducers get, or would get, and why; or which rank or path is
+ * slow. r: of each reducer of the configuration. */
 void balance_text(const struct exchange *x, const struct balance_reducer *r, const struct balance_verdict *v, bool did,
 		  char *buf, size_t size);
 /* Says for which ranks the operation of the link's last LATE waits. */

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* How busy the links are, and what follows from it. While operations are pending, each
- * rank reads twice a second how long each connection had unacknowledged bytes, and tells
- * its reducer with LOAD. A reducer answers rank 0 with what all ranks have said. Rank 0
- * measures for how long each link had chunks in flight. It decides (balance.h), sets other
- * shares, or says what they would be. An exchange without operations sends nothing. */
+ * rank reads twice a second how long each connection had unacknowledged bytes, and
+ * tells its reducer with LOAD. A reducer answers rank 0 with what all ranks have said.
+ * Rank 0 measures for how long each link had chunks in flight. It decides (balance.h),
+ * sets other shares, or says what they would be. An exchange without operations sends
+ * nothing. */
 #ifndef RS_AGENT_WORKER_CORE_LOAD_H
 #define RS_AGENT_WORKER_CORE_LOAD_H
 
@@ -20,8 +21,8 @@ enum {
 struct exchange;
 struct link;
 
-/* Invariant: `on` is true while active_from_ms is not 0, if rank 0 or its reducers want to
- * know. */
+/* Invariant: `on` is true while active_from_ms is not 0, if rank 0 or its reducers want
+ * to know. */
 struct load_watch {
 	bool on;
 	uint64_t from_ms;        /* start of this interval */
