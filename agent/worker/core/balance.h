@@ -25,7 +25,7 @@
 #ifndef RS_AGENT_WORKER_CORE_BALANCE_H
 #define RS_AGENT_WORKER_CORE_BALANCE_H
 
-#include "config/limits.h"
+#include "config/exchange_params.h"
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -30,6 +30,7 @@
  * everything else. A file uses only files in the lines below it:
  *
  *   exchange.c, exchange_tick.c, exchange_rejoin.c, single_worker.c, report.c   what the driver calls
+ *   rebalance.c                                    which shares the reducers get
  *   link_io.c                                      bytes of one link
  *   link_control.c                                 control frames that arrive
  *   link_fail.c                                    a link is lost, cannot join, or breaks the protocol
@@ -38,8 +39,7 @@
  *   stream.c                                       which chunk is sent next
  *   lead.c                                         how much is in flight on long links
  *   encoded.c, feedback.c                          encodings
- *   load.c, balance.c                              how busy links are; which shares follow
- *   nonfinite.c
+ *   nonfinite.c, load.c, balance.c, balance_text.c
  *   exchange_text.c, link_queue.c                  sentences; control frames to send
  *   link.c, window.c, retain.c, late.c, exchange_trace.c
  */

@@ -5,6 +5,7 @@
 #include "agent/worker/core/link_fail.h"
 #include "agent/worker/core/link_queue.h"
 #include "agent/worker/core/nonfinite.h"
+#include "agent/worker/core/rebalance.h"
 #include "agent/worker/core/view.h"
 
 #include <stdatomic.h>
@@ -179,7 +180,7 @@ void exchange_tick(struct exchange *x, uint64_t now_ms)
 	if (x->state == EXCHANGE_JOINING)
 		due = min64(due, min64(x->report_ms, x->connect_by_ms));
 	else
-		due = min64(min64(min64(due, exchange_tell_nonfinite(x, now_ms)), load_tick(x, now_ms)),
+		due = min64(min64(min64(due, exchange_tell_nonfinite(x, now_ms)), rebalance_tick(x, now_ms)),
 			    min64(x->degraded_ms, exchange_op_deadline(x, now_ms)));
 	x->next_ms = x->armed_ms = due;
 }

@@ -45,8 +45,6 @@ void load_idle(struct load_watch *w, uint64_t now_ms);
 void load_landed(struct link *l, uint64_t now_ms);
 /* The view has changed. */
 void load_disturbed(struct exchange *x, uint64_t now_ms);
-/* Reads and decides if it is time. Returns when it is time again. */
-uint64_t load_tick(struct exchange *x, uint64_t now_ms);
 /* LOAD has arrived. Errors: RS_ENOMEM, RS_EPROTO. */
 int load_received(struct link *l, uint64_t now_ms, struct rs_err *e);
 

@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "agent/worker/core/rebalance.h"
+
+#include "agent/worker/core/exchange_text.h"
+#include "agent/worker/core/link.h"
+
+enum { REBALANCE_SAY_MS = 60000 /* between two sentences of one kind */ };
+
+static uint32_t larger(uint32_t a, uint32_t b)
+{
+	return a > b ? a : b;
+}
+
+/* Returns for how long chunks were in flight on a link in this interval. */
+static uint64_t rebalance_flying_ms(const struct link *l, uint64_t now_ms)
+{
+	uint64_t from_ms = l->load.flying_from_ms, began_ms = l->x->load.from_ms;
+
+	return l->load.flying_ms + (from_ms ? now_ms - (from_ms > began_ms ? from_ms : began_ms) : 0);
+}
+
+/* Adds what a lane has said of the paths to it. */
+static void rebalance_add_paths(const struct control_load *lane, struct balance_reducer *ret)
+{
+	bool up = lane->up_most >= lane->down_most;
+	uint32_t most = up ? lane->up_most : lane->down_most;
+
+	ret->processor = larger(ret->processor, lane->processor);
+	ret->path = larger(ret->path, larger(lane->up, lane->down));
+	if (!lane->ranks || most < ret->most)
+		return;
+	ret->most = most;
+	ret->most_rank = up ? lane->up_most_rank : lane->down_most_rank;
+}
+
+/* Sums up what is known of a reducer's lanes. */
+static void rebalance_reducer(const struct exchange *x, unsigned reducer, uint64_t passed_ms, uint64_t now_ms,
+			      struct balance_reducer *ret)
+{
+	uint64_t flying_ms = 0;
+
+	*ret = (struct balance_reducer){.lives = exchange_lives(x, reducer)};
+	for (unsigned s = 0; s < x->params->shards; s++)
+		ret->share += x->owner[s] == reducer;
+	ret->share += !ret->share;
+	for (unsigned i = 0; ret->lives && i < x->links_n; i++) {
+		const struct link *l = &x->links[i];
+
+		if (l->reducer != reducer)
+			continue;
+		flying_ms += rebalance_flying_ms(l, now_ms);
+		if (l->load.lane_at_ms && now_ms - l->load.lane_at_ms <= LOAD_FRESH_MS)
+			rebalance_add_paths(&l->load.lane, ret);
+	}
+	ret->busy = (uint32_t)(flying_ms * BALANCE_PERMIL / passed_ms / x->params->reducers[reducer].lanes);
+}
+
+/* Says what the verdict is, once a minute if it stays the same. */
+static void rebalance_say(struct exchange *x, const struct balance_reducer *r, const struct balance_verdict *v,
+			  bool did, uint64_t now_ms)
+{
+	struct load_watch *w = &x->load;
+
+	if (!did && w->said == v->kind && w->said_ms && now_ms - w->said_ms < REBALANCE_SAY_MS)
+		return;
+	w->said = v->kind;
+	w->said_ms = now_ms;
+	balance_text(x, r, v, did, w->sentence, sizeof w->sentence);
+	if (x->opt.balance)
+		x->opt.balance(x->opt.user, v->kind, did, w->sentence);
+}
+
+static void rebalance_decide(struct exchange *x, uint32_t active, uint64_t passed_ms, uint64_t now_ms)
+{
+	struct balance_reducer r[RS_REDUCERS_MAX];
+	struct load_watch *w = &x->load;
+	struct balance_verdict v;
+	bool did = false;
+
+	for (unsigned i = 0; i < x->params->reducers_n; i++)
+		rebalance_reducer(x, i, passed_ms, now_ms, &r[i]);
+	balance_sample(&w->balance, r, x->params->reducers_n, (uint32_t)passed_ms, active, w->bytes, now_ms, &v);
+	if (v.kind == BALANCE_EVEN)
+		return;
+	if ((v.kind == BALANCE_SHARES || v.kind == BALANCE_BACK) && x->params->rebalance == RS_REBALANCE_ON) {
+		did = exchange_set_shares(x, v.shares, now_ms);
+		if (!did)
+			return;
+		balance_applied(&w->balance, r, x->params->reducers_n, &v, now_ms);
+	}
+	rebalance_say(x, r, &v, did, now_ms);
+}
+
+uint64_t rebalance_tick(struct exchange *x, uint64_t now_ms)
+{
+	struct load_watch *w = &x->load;
+	uint64_t active_ms, passed_ms = now_ms - w->from_ms;
+
+	if (!w->on)
+		return UINT64_MAX;
+	if (passed_ms < LOAD_MS)
+		return w->from_ms + LOAD_MS;
+	active_ms = w->active_ms + (w->active_from_ms ? now_ms - w->active_from_ms : 0);
+	if (!x->opt.rank)
+		rebalance_decide(x, (uint32_t)(active_ms * BALANCE_PERMIL / passed_ms), passed_ms, now_ms);
+	w->on = active_ms > 0;
+	w->from_ms = now_ms;
+	w->active_ms = w->bytes = 0;
+	if (w->active_from_ms)
+		w->active_from_ms = now_ms;
+	for (unsigned i = 0; i < x->links_n; i++) {
+		x->links[i].load.wanted = w->on;
+		x->links[i].load.flying_ms = 0;
+	}
+	x->links_changed |= w->on;
+	return w->on ? now_ms + LOAD_MS : UINT64_MAX;
+}
