@@ -210,5 +210,5 @@ void host_stop_grpc(struct host *h)
 	if (h->unauth)
 		uv_close((uv_handle_t *)&h->scan, NULL);
 	if (h->rpc_server)
-		h->rpc->server_stop(h->rpc_server);
+		host_end_grpc(h);
 }

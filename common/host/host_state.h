@@ -71,6 +71,10 @@ void host_set_tokens(struct host *h, const struct host_files *f);
  * ones stay. */
 int host_set_certificates(struct host *h, const struct host_files *f, struct rs_err *e);
 
+/* host_end.c */
+/* Stops the gRPC server, which must exist. Ends the process if that takes too long. */
+void host_end_grpc(struct host *h);
+
 /* host_ports.c */
 /* Reports the number of lines that were dropped. */
 void host_ports_tick(struct host *h);

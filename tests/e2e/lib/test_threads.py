@@ -6,6 +6,7 @@
 of them hangs or is ended by a signal.
 """
 
+import json
 import os
 import pathlib
 import re
@@ -18,6 +19,7 @@ import unittest
 import harness
 
 SHIM = harness.BUILD / "tests" / "e2e" / "shim_threads.so"
+STUCK = harness.BUILD / "tests" / "e2e" / "shim_stuck.so"
 MOST = 16  # threads that each of the programs needs at most
 
 # Opens a communicator while 0, 1, 2, ... more threads can be started, until that is
@@ -66,6 +68,32 @@ class Threads(unittest.TestCase):
             self.skipTest("this build has no gRPC")
         argv = ["--listen", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--lanes", "1"]
         self.daemon("reduction-server", argv, " listening ", most=64 + os.cpu_count())
+
+    def test_an_end_for_which_grpc_waits_forever(self):
+        """As if gRPC lacked one of its threads. The jobs have ended by then, so the daemon exits without it."""
+        if not harness.HAS_GRPC:
+            self.skipTest("this build has no gRPC")
+        folder = tempfile.TemporaryDirectory(prefix="reduction-")
+        self.addCleanup(folder.cleanup)
+        config = f"{folder.name}/job.yaml"
+        pathlib.Path(config).write_text("reducers: [{id: r0, address: '127.0.0.1:1'}]\nlogging: {format: json}\n")
+        argvs = {"reduction-server": ["--listen", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--lanes", "1"],
+                 "reduction-agent": ["--socket", f"{folder.name}/agent.sock", "--grpc", "127.0.0.1:0"]}  # fmt: skip
+        for program, argv in argvs.items():
+            with self.subTest(program):
+                p = subprocess.Popen([harness.binary(program), "--config", config, *argv], stderr=subprocess.PIPE,
+                                     text=True, env={"LD_PRELOAD": str(STUCK)})  # fmt: skip
+                hung = threading.Timer(30 * harness.SCALE, p.kill)
+                hung.start()
+                for line in p.stderr:
+                    if json.loads(line)["event"] == "listening":
+                        break
+                p.terminate()
+                lines = [json.loads(line) for line in p.stderr]
+                p.stderr.close()
+                self.assertEqual(p.wait(), 0, lines)
+                hung.cancel()
+                self.assertEqual((lines[-1]["event"], lines[-1]["level"]), ("grpc-stuck", "warn"))
 
     def end(self, p):
         p.terminate()
