@@ -79,6 +79,7 @@ struct rs_config {
 		bool http_insecure; /* the same without TLS, but only for HTTP */
 		char secrets_dir[RS_PATH_LEN]; /* directory with the secret of each job; "": there is none */
 		char state_dir[RS_PATH_LEN];   /* folder for records of jobs; "": $STATE_DIRECTORY */
+		char notice[RS_PATH_LEN];      /* file that exists while the machine is about to end; "": none */
 		char secret[RS_PATH_LEN];      /* file with the secret of all other jobs; "": there is none */
 		unsigned max_jobs;             /* at once */
 		unsigned max_workers;          /* ranks of one job */

@@ -213,6 +213,10 @@ const struct schema_key schema_keys[] = {
 {"server", "state_dir", SCHEMA_PATH, AT(server, state_dir), .min = 0, .max = RS_PATH_LEN - 1, .def = "",
  .help = "Folder in which a reducer with `grpc` or `http` keeps the records of its last 1024 jobs. Empty: "
  "`$STATE_DIRECTORY`, which the systemd units set; without it they are forgotten at the end"},
+{"server", "notice", SCHEMA_PATH, AT(server, notice), .min = 0, .max = RS_PATH_LEN - 1, .def = "",
+ .help = "File that exists while this machine is about to end, as `reductionctl notice` writes it: the reducer drains "
+ "within a second after it appears. Its first line is the reason; a second line `before 2026-11-27T20:10:00Z` "
+ "replaces `timeouts.drain`. Empty: none"},
 {"server", "max_jobs", SCHEMA_NUMBER, AT(server, max_jobs), .min = 1, .max = 4096, .def = "64",
  .help = "Most jobs at the same time; further ones are refused and may retry"},
 {"server", "max_workers", SCHEMA_NUMBER, AT(server, max_workers), .min = 1, .max = RS_WORLD_MAX, .def = "256",

@@ -13,6 +13,7 @@ static void host_on_tick(uv_timer_t *timer)
 	host_ports_tick(h);
 	host_answers_tick(h);
 	host_renewal_tick(h);
+	host_notice_tick(h);
 	host_notify(h);
 	if (rs_notify_due(h->opt.notify, now) && h->opt.daemon->turned(h->opt.ctx))
 		rs_notify_alive(h->opt.notify, now);
@@ -26,6 +27,11 @@ static void host_on_wake(uv_async_t *wake)
 
 	host_events_take(h);
 	host_answers_take(h);
+	host_tell_drain(h);
+}
+
+void host_tell_drain(struct host *h)
+{
 	if (!h->draining || h->told)
 		return;
 	h->told = true;
@@ -44,15 +50,19 @@ static void host_on_signal(uv_signal_t *signal, int number)
 		host_reload(h, result, &e);
 		return;
 	}
+	if (number == SIGPWR) { /* SIGTERM usually follows, which must not count as the second signal */
+		host_drain(h, "SIGPWR", NULL, 0);
+		return;
+	}
 	if (h->signalled)
 		_exit(1);
 	h->signalled = true;
-	host_drain(h, number == SIGTERM ? "SIGTERM" : "SIGINT", 0);
+	host_drain(h, number == SIGTERM ? "SIGTERM" : "SIGINT", NULL, 0);
 }
 
 void host_init(struct host *h, const struct host_options *opt)
 {
-	static const int numbers[] = {SIGTERM, SIGINT, SIGHUP};
+	static const int numbers[] = {SIGTERM, SIGINT, SIGHUP, SIGPWR};
 	struct rs_stamp stamps[HOST_STAMPS];
 
 	*h = (struct host){.opt = *opt, .as_read = *opt->as_read, .drain_ms = opt->cfg->timeouts.drain_ms};

@@ -84,6 +84,7 @@ struct host_options {
 	uv_loop_t *loop;
 	const struct rs_config *cfg;
 	const char *config_file;         /* read again by a reload; NULL: there is none */
+	const char *notice;              /* a file that exists while the machine is about to end; "" or NULL: none */
 	const struct rs_config *as_read; /* what the file said, without the command line; copied */
 	struct rs_log *log;              /* a reload may change its level */
 	struct rs_notify *notify;        /* NULL: there is no service manager */
@@ -120,7 +121,10 @@ enum {
 	HOST_STAMP_ADMIN_TOKEN,
 	HOST_STAMPS,
 };
-enum { HOST_LOOK_MS = 10000 }; /* between two looks whether they have changed */
+enum {
+	HOST_LOOK_MS = 10000, /* between two looks whether they have changed */
+	HOST_BECAUSE = 200,   /* bytes of a reason for a drain, terminator included */
+};
 
 /* What the files were when they were read. */
 struct host_renewal {
@@ -147,14 +151,16 @@ struct host {
 	int64_t started_unix_ms;
 	pthread_t thread; /* of the loop */
 
-	uv_signal_t signals[3]; /* SIGTERM, SIGINT, SIGHUP */
+	uv_signal_t signals[4]; /* SIGTERM, SIGINT, SIGHUP, SIGPWR */
 	uv_timer_t tick;
 	uv_async_t wake; /* lines, answers, ends of traces, or a new deadline */
 	bool signalled;  /* by SIGTERM or SIGINT */
 	bool draining;
 	bool told; /* the daemon knows deadline_ms */
 	uint64_t deadline_ms;
-	uint32_t drain_limit_ms; /* the time that jobs had at the start of the drain, or when it was set again */
+	uint32_t drain_limit_ms;    /* the time that jobs had at the start of the drain, or when it was set again */
+	char because[HOST_BECAUSE]; /* why it drains; "": it does not */
+	bool notice_unreadable;     /* a line has said so */
 
 	struct control_uv *control; /* NULL: there is no port */
 	struct http_port *http;
@@ -188,13 +194,16 @@ void host_init(struct host *h, const struct host_options *opt);
  * (no module), RS_ECONFIG, RS_EIO, RS_ENOMEM; host_stop, host_stop_grpc, host_close and
  * host_free clean up after them. */
 int host_open_ports(struct host *h, const struct host_ports *ports, struct rs_err *e);
-/* Tells the service manager that the daemon serves. */
+/* Tells the service manager that the daemon serves, and drains at once if there is a
+ * notice that the machine ends. */
 void host_ready(struct host *h);
 
 /* Drains: the daemon takes no new jobs, and ends those that run after timeout_ms (0:
  * timeouts.drain). A second call changes the limit only if it has one. `by`: the origin,
- * for the log. The daemon's drain() follows, not from within this call. */
-void host_drain(struct host *h, const char *by, uint32_t timeout_ms);
+ * for the log. `because`: the reason, for log and status; NULL: that of the notice if the
+ * machine is about to end, else `by`. The daemon's drain() follows, not from within this
+ * call. */
+void host_drain(struct host *h, const char *by, const char *because, uint32_t timeout_ms);
 /* Reads the configuration again. `result` is a sentence. Errors: RS_ECONFIG, RS_EIO,
  * RS_ENOMEM, those of the daemon; they are logged. */
 int host_reload(struct host *h, char result[SERVICE_RESULT], struct rs_err *e);

@@ -41,6 +41,7 @@ void host_status(const struct host *h, struct status_reply *to)
 	host_process(to);
 	host_network(to, h->renewal.cfg.plan.bandwidth);
 	to->m.drain_left_ms = host_drain_left_ms(h);
+	to->m.drain_because = status_reply_text(to, h->because);
 	to->m.certificate_unix_s = h->renewal.validity.expires_s;
 	to->m.certificate_renew_unix_s = h->renewal.validity.renew_s;
 }

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The end of a daemon: a drain, and what the service manager hears of it. */
+/* The end of a daemon: a drain, what causes it, and what the service manager hears of
+ * it. */
 #include "common/host/host_state.h"
+#include "common/utf8.h"
 
 #include <limits.h>
 #include <stdio.h>
@@ -64,12 +66,30 @@ void host_ready(struct host *h)
 	host_notify(h);
 	if (rs_notify_on(h->opt.notify))
 		rs_notify_ready(h->opt.notify);
+	/* before the loop accepts anything */
+	host_notice_tick(h);
+	host_tell_drain(h);
 }
 
-void host_drain(struct host *h, const char *by, uint32_t timeout_ms)
+/* Remembers why the daemon drains, for its status: the first reason. */
+static void host_remember_cause(struct host *h, const char *by, const char *because)
+{
+	if (!h->because[0])
+		snprintf(h->because, sizeof h->because, "%s", because && because[0] ? because : by);
+	rs_utf8_clean(h->because);
+}
+
+void host_drain(struct host *h, const char *by, const char *because, uint32_t timeout_ms)
 {
 	struct host_load load = h->opt.daemon->load(h->opt.ctx);
+	struct host_notice notice;
 
+	/* a signal that the machine's end has caused says nothing itself */
+	if (!h->draining && !because && host_notice_read(h, &notice)) {
+		because = notice.because;
+		timeout_ms = timeout_ms ? timeout_ms : notice.left_ms;
+	}
+	host_remember_cause(h, by, because);
 	if (!h->draining || timeout_ms) {
 		h->drain_limit_ms = timeout_ms ? timeout_ms : h->drain_ms;
 		h->deadline_ms = uv_now(h->opt.loop) + h->drain_limit_ms;
@@ -78,18 +98,18 @@ void host_drain(struct host *h, const char *by, uint32_t timeout_ms)
 	h->draining = true;
 	host_notify(h);
 	rs_log(h->opt.log, RS_LOG_INFO, "draining", rs_kv_s("by", by), rs_kv_u("jobs", load.jobs),
-	       rs_kv_u("ranks", load.ranks), rs_kv_u("left_ms", host_drain_left_ms(h)));
+	       rs_kv_u("ranks", load.ranks), rs_kv_u("left_ms", host_drain_left_ms(h)), rs_kv_s("because", h->because));
 	if (h->control)
 		service_draining(control_uv_service(h->control));
 	host_wake(h);
 }
 
-void host_on_drain(void *host, uint32_t timeout_ms, struct service_drained *ret)
+void host_on_drain(void *host, uint32_t timeout_ms, const char *because, struct service_drained *ret)
 {
 	struct host *h = host;
 
 	ret->already = h->draining;
-	host_drain(h, "control-service", timeout_ms);
+	host_drain(h, "control-service", because, timeout_ms);
 	ret->jobs = h->opt.daemon->load(h->opt.ctx).jobs;
 	ret->left_ms = host_drain_left_ms(h);
 }

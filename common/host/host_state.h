@@ -13,7 +13,22 @@ int64_t host_unix_ms(void);
 /* Tells the service manager what the daemon does. */
 void host_notify(struct host *h);
 /* As service_options.drain. */
-void host_on_drain(void *host, uint32_t timeout_ms, struct service_drained *ret);
+void host_on_drain(void *host, uint32_t timeout_ms, const char *because, struct service_drained *ret);
+
+/* host.c */
+/* Tells the daemon to drain, if it is to and has not heard of it. May close the host. */
+void host_tell_drain(struct host *h);
+
+/* host_notice.c */
+/* A notice that the machine ends. */
+struct host_notice {
+	char because[HOST_BECAUSE];
+	uint32_t left_ms; /* that jobs may still run; 0: the notice has no time */
+};
+/* Reads the file of the notice. Returns whether there is one. */
+bool host_notice_read(struct host *h, struct host_notice *ret);
+/* Drains if there is a notice. */
+void host_notice_tick(struct host *h);
 
 /* host_reload.c */
 /* As service_options.reload. */

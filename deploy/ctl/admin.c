@@ -6,11 +6,12 @@
 
 #include <stdlib.h>
 
-enum drain_option { DRAIN_WITHIN = REDUCERS_OPTIONS, DRAIN_OPTIONS };
+enum drain_option { DRAIN_WITHIN = REDUCERS_OPTIONS, DRAIN_BECAUSE, DRAIN_OPTIONS };
 
 static const struct option drain_options[DRAIN_OPTIONS] = {
     REDUCERS_OPTION_ROWS,
     [DRAIN_WITHIN] = {"within", "SECONDS", "end jobs that still run after this time [timeouts.drain]"},
+    [DRAIN_BECAUSE] = {"because", "TEXT", "the reason, for log and status, as in \"maintenance at 20:00\""},
 };
 
 static const struct option reload_options[REDUCERS_OPTIONS] = {REDUCERS_OPTION_ROWS};
@@ -41,6 +42,8 @@ static int run_drain(const struct call *call, struct rs_err *e)
 	int rc = take_seconds(call->value[DRAIN_WITHIN], "within", 0.001, 86400, &within, e);
 
 	request.timeout_ms = (uint32_t)(within * 1000);
+	if (call->value[DRAIN_BECAUSE])
+		request.because = (char *)call->value[DRAIN_BECAUSE];
 	if (!rc)
 		rc = reducers_open(&a, call, true, e);
 	if (rc)

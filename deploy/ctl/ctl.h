@@ -77,7 +77,7 @@ int take_number(const char *given, const char *option, uint32_t least, uint32_t 
 int take_seconds(const char *given, const char *option, double least, double most, double *ret, struct rs_err *e);
 
 extern const struct command check_command, plan_command, status_command, events_command, drain_command, reload_command,
-    render_command, doctor_command, jobs_command, bundle_command, trace_command, page_command;
+    render_command, doctor_command, jobs_command, bundle_command, trace_command, page_command, notice_command;
 
 /* The first options of every command that queries reducers. */
 enum reducers_option {
@@ -144,6 +144,8 @@ int reducers_all(struct reducers *a, const char *path, const ProtobufCMessage *r
 /* status_agent.c */
 /* Prints the status of an agent. */
 void show_agent(struct reducers *a, unsigned reducer, const Reduction__V1__StatusReply *m);
+/* Prints that a reducer or an agent drains, if it does. */
+void show_drain(const Reduction__V1__StatusReply *m);
 /* Prints a line about the reducers that a job has lost, if there are any. now_ms: the
  * clock of the reducer. */
 void show_lost(const Reduction__V1__JobStatus *job, int64_t now_ms);

@@ -106,7 +106,7 @@ enum { OWN_N = sizeof own_commands / sizeof own_commands[0] };
 /* The commands of other files; check comes first. */
 static const struct command *const other_commands[] = {
     &plan_command,   &status_command, &events_command, &drain_command, &reload_command, &render_command,
-    &doctor_command, &jobs_command,   &bundle_command, &trace_command, &page_command};
+    &doctor_command, &jobs_command,   &bundle_command, &trace_command, &page_command,   &notice_command};
 enum { COMMANDS_N = 1 + OWN_N + sizeof other_commands / sizeof other_commands[0] };
 
 static const struct command *command_at(unsigned i)
@@ -137,9 +137,9 @@ static void print_usage(FILE *out)
 	    "out, REDUCTION_CONFIG (a file) or REDUCTION_REDUCERS (addresses) is the default, but for plan and\n"
 	    "support-bundle.\n"
 	    "COMMAND --help prints the options of a command, --version the version.\n"
-	    "Exit status: 0 success, 1 invalid file or error, 2 wrong usage, 3 doctor has found something, or a target "
-	    "of\n"
-	    "support-bundle has not answered.\n",
+	    "Exit status: 0 success, 1 invalid file or error, 2 wrong usage, 3 doctor has found something, or "
+	    "notice a\n"
+	    "notice, or a target of support-bundle has not answered.\n",
 	    out);
 }
 

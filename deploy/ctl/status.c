@@ -106,7 +106,7 @@ static void print_lanes(const Reduction__V1__StatusReply *m)
 static void show_status(struct reducers *a, unsigned reducer, const ProtobufCMessage *answer)
 {
 	const Reduction__V1__StatusReply *m = (const Reduction__V1__StatusReply *)answer;
-	char name[RS_NAME_MAX + RS_ADDRESS_MAX + 4], up[CELL], left[CELL], used[CELL], most[CELL], software[CELL];
+	char name[RS_NAME_MAX + RS_ADDRESS_MAX + 4], up[CELL], used[CELL], most[CELL], software[CELL];
 
 	if (m->agent) {
 		show_agent(a, reducer, m);
@@ -114,8 +114,7 @@ static void show_status(struct reducers *a, unsigned reducer, const ProtobufCMes
 	}
 	printf("%s%s  %s  up %s", reducer ? "\n" : "", reducers_name(a, reducer, name, sizeof name),
 	       show_text(m->software, software), show_duration(m->up_ms, up));
-	if (m->draining)
-		printf("  drains, %s left", show_duration(m->drain_left_ms, left));
+	show_drain(m);
 	printf("  jobs %zu  connections %u  memory %s of %s", m->n_jobs, m->connections,
 	       show_memory(m->memory_bytes, used), show_memory(m->memory_max_bytes, most));
 	print_lanes(m);

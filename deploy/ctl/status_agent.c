@@ -209,17 +209,30 @@ static void print_agent_job(const agent_job *job, int64_t now_ms)
 		print_local_ranks(job, now_ms);
 }
 
+void show_drain(const Reduction__V1__StatusReply *m)
+{
+	char left[CELL];
+
+	if (!m->draining)
+		return;
+	fputs("  drains", stdout);
+	if (m->drain_because[0]) { /* an older reducer gives no reason */
+		fputs(" because of ", stdout);
+		print_text(m->drain_because);
+	}
+	printf(", %s left", show_duration(m->drain_left_ms, left));
+}
+
 void show_agent(struct reducers *a, unsigned reducer, const Reduction__V1__StatusReply *m)
 {
-	char name[RS_NAME_MAX + RS_ADDRESS_MAX + 4], up[CELL], left[CELL], used[CELL], most[CELL], software[CELL];
+	char name[RS_NAME_MAX + RS_ADDRESS_MAX + 4], up[CELL], used[CELL], most[CELL], software[CELL];
 	const Reduction__V1__AgentStatus *agent = m->agent;
 
 	printf("%s%s  %s agent on ", reducer ? "\n" : "", reducers_name(a, reducer, name, sizeof name),
 	       show_text(m->software, software));
 	print_text(agent->host);
 	printf(" (pid %u)  up %s", agent->pid, show_duration(m->up_ms, up));
-	if (m->draining)
-		printf("  drains, %s left", show_duration(m->drain_left_ms, left));
+	show_drain(m);
 	printf("  jobs %zu  clients %u  shared memory %s of %s\n", agent->n_jobs, agent->clients,
 	       show_memory(agent->shm_bytes, used), show_memory(agent->shm_max_bytes, most));
 	for (size_t i = 0; i < agent->n_jobs; i++)

@@ -112,11 +112,15 @@ void registry_admitted(struct registry *r, uint64_t id)
 /* Returns how a job has ended whose sessions are closed. */
 static enum status_end job_end(const struct registry *r, const struct job *j)
 {
+	if (j->ended && j->why.code == RS_ECUT && !j->cause.rank)
+		return STATUS_ENDED_LEFT; /* a rank has said so; the cause is this reducer then */
+	if (j->ended && j->why.code == RS_ECLOSED && !j->first.retain)
+		return STATUS_ENDED_OTHER; /* the reducer stops, and the job has no other one */
 	if (j->ended)
 		return status_end_of(&j->cause);
 	if (!j->running)
 		return STATUS_ENDED_INCOMPLETE;
-	return r->draining ? STATUS_ENDED_LEFT : STATUS_ENDED_FINISHED;
+	return r->draining && j->first.retain ? STATUS_ENDED_LEFT : STATUS_ENDED_FINISHED;
 }
 
 void registry_count(struct registry *r, const struct lane_event *closed)

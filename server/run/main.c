@@ -21,6 +21,11 @@ static int main_take_http(struct rs_config *cfg, const char *arg, struct rs_err 
 	return cmdline_address(cfg->server.http, sizeof cfg->server.http, "--http", arg, e);
 }
 
+static int main_take_notice(struct rs_config *cfg, const char *arg, struct rs_err *e)
+{
+	return cmdline_string(cfg->server.notice, sizeof cfg->server.notice, "--notice", arg, e);
+}
+
 static int main_take_cpu(struct rs_config *cfg, const char *arg, struct rs_err *e)
 {
 	return cmdline_string(cfg->server.cpu, sizeof cfg->server.cpu, "--cpu", arg, e);
@@ -62,6 +67,8 @@ static const struct cmdline_flag flags[] = {
      main_take_http},
     {"lanes", "N", "threads that receive, sum and send, 1 to 64 [one for each CPU, at most 8]", main_take_lanes},
     {"cpu", "NAME", "instruction set for sums: auto, scalar, avx2, avx512 or neon [auto: the fastest]", main_take_cpu},
+    {"notice", "FILE", "drain while this file exists: the machine is about to end (reductionctl notice) [no file]",
+     main_take_notice},
     {"insecure", NULL, "permit other addresses than loopback without authentication [not permitted]",
      main_take_insecure},
     {"http-insecure", NULL, "permit --http without TLS on other addresses than loopback [not permitted]",
@@ -72,7 +79,7 @@ static const struct cmdline cmdline = {
     .program = "reduction-server",
     .purpose = "Receives gradient shards from workers, sums them and sends the sums back.",
     .notes = "SIGTERM and SIGINT stop the reducer: it accepts no new jobs, and running jobs may finish within\n"
-	     "timeouts.drain [30s]. A second signal exits at once.\n"
+	     "timeouts.drain [30s]. A second signal exits at once. SIGPWR drains too, and does not count.\n"
 	     "Without --config and --listen it finds its place in CLUSTER_SPEC, TF_CONFIG or a heterogeneous\n"
 	     "job of Slurm, if there is one.\n"
 	     "SIGHUP reads the configuration again: access, limits, logging.level, names of files. Certificates\n"

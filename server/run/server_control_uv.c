@@ -77,23 +77,12 @@ static void server_control_on_status_free(void *status)
 	status_free(status);
 }
 
-static const char *const fixed[] = {"server.listen",
-				    "server.grpc",
-				    "server.http",
-				    "server.http_tls",
-				    "server.lanes",
-				    "server.cpu",
-				    "server.insecure",
-				    "server.http_insecure",
-				    "server.secrets_dir",
-				    "server.secret",
-				    "server.state_dir",
-				    "timeouts.detect",
-				    "timeouts.stopped",
-				    "timeouts.handshake",
-				    "security.tls",
-				    "logging.format",
-				    NULL};
+static const char *const fixed[] = {"server.listen",   "server.grpc",          "server.http",
+				    "server.http_tls", "server.lanes",         "server.cpu",
+				    "server.insecure", "server.http_insecure", "server.secrets_dir",
+				    "server.secret",   "server.state_dir",     "server.notice",
+				    "timeouts.detect", "timeouts.stopped",     "timeouts.handshake",
+				    "security.tls",    "logging.format",       NULL};
 
 static const struct host_daemon reducer = {
     .process = "reducer",
@@ -122,6 +111,7 @@ void server_control_init(struct server *s, const struct server_options *opt)
 						   .loop = &s->loop,
 						   .cfg = opt->cfg,
 						   .config_file = opt->config_file,
+						   .notice = opt->cfg->server.notice,
 						   .as_read = opt->as_read,
 						   .log = opt->log,
 						   .notify = opt->notify});

@@ -14,9 +14,26 @@ void server_on_drain(void *ctx, uint64_t deadline_ms)
 		s->deadline_ms = deadline_ms;
 		s->drain_ms = s->host.drain_limit_ms;
 	}
-	if (!s->draining)
-		registry_drain(s->registry);
-	s->draining = true;
+	if (s->draining)
+		return;
+	s->draining = true; /* first: jobs that only gather end in registry_drain() */
+	s->drained_ms = uv_now(&s->loop);
+	registry_drain(s->registry);
+}
+
+/* What became of the jobs: `handed_over` ones go on with their other reducers, `finished`
+ * ones had none and ended in time, `cut` ones did not. */
+static void server_log_drained(const struct server *s)
+{
+	const unsigned *n = s->drained;
+	unsigned jobs = registry_jobs(s->registry); /* whose ranks have not read that it ends */
+
+	for (unsigned i = 0; i < STATUS_ENDS; i++)
+		jobs += n[i];
+	rs_log(s->log, RS_LOG_INFO, "drained", rs_kv_s("because", s->host.because), rs_kv_u("jobs", jobs),
+	       rs_kv_u("handed_over", n[STATUS_ENDED_LEFT]), rs_kv_u("finished", n[STATUS_ENDED_FINISHED]),
+	       rs_kv_u("cut", jobs - n[STATUS_ENDED_LEFT] - n[STATUS_ENDED_FINISHED]),
+	       rs_kv_u("took_ms", uv_now(&s->loop) - s->drained_ms));
 }
 
 /* Stops the lanes first, because they post to the mailbox. */
@@ -25,6 +42,8 @@ void server_stop(struct server *s)
 	if (s->stopped)
 		return;
 	s->stopped = true;
+	if (s->draining)
+		server_log_drained(s);
 	server_ports_stop(s);
 	for (unsigned i = 0; i < s->lanes_n; i++)
 		lane_thread_stop(s->lanes[i]);

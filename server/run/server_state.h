@@ -65,9 +65,11 @@ struct server {
 	unsigned sessions; /* connections in lanes */
 	int spare_fd;      /* closed for a moment to refuse a connection if descriptors run out */
 	bool draining, stopped;
-	bool aborted;         /* the drain timeout has passed */
-	uint64_t deadline_ms; /* of the drain */
-	uint32_t drain_ms;    /* time limit of the drain */
+	bool aborted;                  /* the drain timeout has passed */
+	uint64_t deadline_ms;          /* of the drain */
+	uint32_t drain_ms;             /* time limit of the drain */
+	uint64_t drained_ms;           /* when the drain began */
+	unsigned drained[STATUS_ENDS]; /* jobs that have ended since */
 };
 
 #endif

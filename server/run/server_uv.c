@@ -131,6 +131,7 @@ static void server_on_action(void *ctx, const struct registry_action *a)
 		if (a->job.joined < a->job.world_size)
 			server_log_incomplete(s, &a->job);
 		server_log_closed(s, a);
+		s->drained[a->record.how] += s->draining;
 		for (unsigned i = 0; i < s->lanes_n; i++)
 			lane_thread_forget(s->lanes[i], a->job.id);
 		return;

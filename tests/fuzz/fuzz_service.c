@@ -39,11 +39,11 @@ struct world {
 	unsigned did, denied, granted;
 };
 
-static void on_drain(void *ctx, uint32_t timeout_ms, struct service_drained *ret)
+static void on_drain(void *ctx, uint32_t timeout_ms, const char *because, struct service_drained *ret)
 {
 	struct world *w = ctx;
 
-	must(w->may_steer && !w->stopped);
+	must(w->may_steer && !w->stopped && (!because || because[0]));
 	w->did++;
 	*ret = (struct service_drained){.jobs = 3, .left_ms = timeout_ms, .already = w->draining};
 	w->draining = true;

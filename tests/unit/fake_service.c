@@ -6,12 +6,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void on_drain(void *ctx, uint32_t timeout_ms, struct service_drained *ret)
+static void on_drain(void *ctx, uint32_t timeout_ms, const char *because, struct service_drained *ret)
 {
 	struct fake_service *w = ctx;
 
 	*ret = (struct service_drained){.jobs = 3, .left_ms = timeout_ms ? timeout_ms : 30000, .already = w->drains++};
 	w->timeout_ms = timeout_ms;
+	snprintf(w->because, sizeof w->because, "%s", because ? because : "(none)");
 	service_draining(w->s);
 }
 

@@ -19,6 +19,7 @@ struct fake_service {
 	struct events events, jobs;
 	unsigned drains, reloads, collects, wakes, denials, grants;
 	uint32_t timeout_ms;
+	char because[40]; /* of the last drain */
 	bool reload_fails, trace_fails;
 	unsigned traces, trace_ends;
 	struct trace_request asked;

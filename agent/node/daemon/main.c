@@ -44,6 +44,7 @@ static const struct cmdline cmdline = {
     .notes = "Root, the agent's user and members of the socket's group may connect.\n"
 	     "SIGTERM and SIGINT stop the agent: it accepts no new jobs, and running jobs may finish within\n"
 	     "timeouts.drain [30s]. Jobs that have not finished then get an error. A second signal exits at once.\n"
+	     "SIGPWR drains too, and does not count.\n"
 	     "Without --config it finds the reducers in CLUSTER_SPEC, TF_CONFIG or a heterogeneous job of\n"
 	     "Slurm, if there is one.\n"
 	     "SIGHUP reads the configuration again: jobs that start later use it, running jobs keep theirs.\n",

@@ -71,6 +71,10 @@ static void write_process(struct metrics_out *o, const reply *m)
 	    (double)m->started_unix_ms / 1e3);
 	one(o, METRICS_GAUGE, "reduction_draining", "1 if the process takes no new jobs because it stops.",
 	    m->draining);
+	if (m->draining) {
+		metrics_family(o, METRICS_GAUGE, "reduction_drain_info", "Why it drains; always 1.");
+		metrics_sample(o, 1, (const char *[]){"because", m->drain_because, NULL});
+	}
 	one(o, METRICS_GAUGE, "reduction_jobs", "Jobs of the process.",
 	    (double)(m->agent ? m->agent->n_jobs : m->n_jobs));
 	one(o, METRICS_GAUGE, "reduction_jobs_limit", "Most jobs of the process.", m->jobs_max);

@@ -236,7 +236,7 @@ static void begin_drain(struct service_call *c, const ProtobufCMessage *request)
 	const Reduction__V1__DrainRequest *m = (const Reduction__V1__DrainRequest *)request;
 	struct service_drained d = {0};
 
-	c->service->opt.drain(c->service->opt.ctx, m->timeout_ms, &d);
+	c->service->opt.drain(c->service->opt.ctx, m->timeout_ms, m->because[0] ? m->because : NULL, &d);
 	answer(c, service_pack_drained(d.jobs, d.left_ms, d.already));
 }
 

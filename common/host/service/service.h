@@ -75,8 +75,9 @@ struct service_options {
 	const char *health;  /* a service whose health is that of the process; NULL: none */
 	const struct events *events;
 	const struct events *jobs; /* of them the last ones with the name EVENT_JOB */
-	/* Drains as SIGTERM does; timeout_ms 0: as configured. */
-	void (*drain)(void *ctx, uint32_t timeout_ms, struct service_drained *ret);
+	/* Drains as SIGTERM does; timeout_ms 0: as configured. because: the caller's
+	 * reason, which may have any bytes; NULL: none. */
+	void (*drain)(void *ctx, uint32_t timeout_ms, const char *because, struct service_drained *ret);
 	/* Reloads as SIGHUP does. RS_OK: `result` is a sentence. */
 	int (*reload)(void *ctx, char result[SERVICE_RESULT], struct rs_err *e);
 	/* Requests a status. service_status() follows, not from within this call. */

@@ -63,6 +63,14 @@ class Entry(unittest.TestCase):
             "reduction-agent --config /job.yaml --check",
         )
 
+    @unittest.skipIf(os.path.exists("/etc/reduction/reduction.yaml"), "this machine has a configuration")
+    def test_notice(self):
+        """A watcher beside a reducer; an agent has none."""
+        out = self.started("--lanes", "2", REDUCTION_ROLE="server", REDUCTION_NOTICE="gcp").split("\n")
+        self.assertEqual(sorted(out), ["reduction-server --notice /run/reduction/notice --lanes 2",
+                                       "reductionctl notice --provider gcp --file /run/reduction/notice"])
+        self.assertEqual(self.started(REDUCTION_ROLE="agent", REDUCTION_NOTICE="gcp"), "reduction-agent")
+
     def test_commands(self):
         self.assertEqual(self.started("reductionctl", "status", "a:1"), "reductionctl status a:1")
         self.assertEqual(self.started("reduction-server", "--help", REDUCTION_ROLE="agent"), "reduction-server --help")

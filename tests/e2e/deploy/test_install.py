@@ -72,6 +72,7 @@ class Install(unittest.TestCase):
             "lib/python3/dist-packages/reduction/__init__.py",
             "lib/systemd/system/reduction-agent.service",
             "lib/systemd/system/reduction-agent@.service",
+            "lib/systemd/system/reduction-notice.service",
             "lib/systemd/system/reduction-server.service",
             "lib/systemd/system/reduction-server@.service",
             "lib/sysusers.d/reduction.conf",
@@ -98,10 +99,10 @@ class Install(unittest.TestCase):
             text = unit.read_text()
             for line in text.splitlines():
                 if line.startswith(("ExecStart=", "ExecReload=")):
-                    self.assertRegex(line, r"(=|--mount )(/opt/rs/bin/reduction-(server|agent) --|/bin/kill )")
-            program = re.search(r"^Documentation=man:(reduction-(?:server|agent))\(8\)$", text, re.M)[1]
-            self.assertIn(f"/{program} --config", text)
-            self.assertTrue((self.root / f"opt/rs/share/man/man8/{program}.8").is_file())
+                    self.assertRegex(line, r"(=|--mount )(/opt/rs/bin/reduction(-server|-agent|ctl) |/bin/kill )")
+            program, section = re.search(r"^Documentation=man:(reduction[a-z-]+)\((\d)\)$", text, re.M).groups()
+            self.assertIn(f"/{program} {'notice' if program == 'reductionctl' else '--config'}", text)
+            self.assertTrue((self.root / f"opt/rs/share/man/man{section}/{program}.{section}").is_file())
 
     def test_compile_and_run(self):
         source = self.root / "program.c"

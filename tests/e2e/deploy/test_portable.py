@@ -173,8 +173,8 @@ class Package(unittest.TestCase):
             self.assertEqual(set(called) - set(groups), {"ldconfig ", again, restart})
             self.assertIn("reduction-agent.service needs a restart: it is serving 1 job, and still runs", said)
             _, called = calls("-e", "reduction")
-            self.assertEqual(called[0], "systemctl --no-reload disable --now reduction-server.service "
-                             "reduction-agent.service")  # fmt: skip
+            self.assertEqual(called[0], "systemctl --no-reload disable --now reduction-notice.service "
+                             "reduction-server.service reduction-agent.service")  # fmt: skip
             self.assertIn("systemctl stop reduction-server@*.service reduction-agent@*.service", called)
 
 

@@ -22,6 +22,16 @@ import readme  # noqa: E402
 UNITS = harness.ROOT / "deploy" / "systemd"
 TEST_LIB = "/usr/lib/reduction-test"
 WATCHDOG_S = 6
+# A metadata service of Azure. A line of its input is a notice, an empty one withdraws it.
+METADATA = harness.python("""
+    import metadata, worker
+    with metadata.Service("azure", 80, "169.254.169.254") as service:
+        worker.say("listening")
+        service.wait_asked(lambda method, path, status: "events" in path)
+        worker.say("asked")
+        while True:
+            service.notice(worker.listen() or None, 30)
+    """)
 DAEMONS = ("reduction-server", "reduction-server@b", "reduction-agent")
 
 
@@ -75,7 +85,8 @@ def units_machine(**options):
         shutil.copy(harness.binary(name), path)
     lib = m.folder / "files" / TEST_LIB.lstrip("/")
     shutil.copytree(harness.ROOT / "agent" / "python" / "reduction", lib / "reduction")
-    shutil.copy(harness.ROOT / "tests" / "e2e" / "worker.py", lib)
+    for name in ("worker.py", "metadata.py"):
+        shutil.copy(harness.ROOT / "tests" / "e2e" / name, lib)
     shutil.copy(harness.BUILD / "lib" / "libreduction.so.0", lib)
     units = "/etc/systemd/system"
     for unit in UNITS.glob("*.service"):
@@ -303,6 +314,36 @@ class Units(Ranks, unittest.TestCase):
         self.end(ranks)
         self.m.until("reduction-agent", "ActiveState", "inactive")
         self.assertEqual(self.m.show("reduction-agent", "Result"), "success")
+
+    def test_notice(self):
+        """The provider takes the machine away: both reducers drain, and stay down until the notice is withdrawn."""
+        both = ("reduction-server", "reduction-server@b")
+        self.m.run("ip", "address", "add", "169.254.169.254/32", "dev", "lo")
+        service = harness.Proc("metadata service", self.m.enter(*METADATA), {"PYTHONPATH": TEST_LIB})
+        self.addCleanup(service.kill)
+        service.said("listening")
+        self.m.run("mkdir", "-p", "/run/systemd/system/reduction-notice.service.d")
+        self.m.run("sh", "-c", "printf '[Service]\nExecStart=\nExecStart=/usr/bin/reductionctl notice --provider azure\n' "
+                   ">/run/systemd/system/reduction-notice.service.d/test.conf && systemctl daemon-reload")
+        self.m.run("systemctl", "start", "reduction-notice")
+        service.said("asked")
+        pid = self.m.show("reduction-notice", "MainPID")
+        self.assertNotEqual(self.m.run("ps", "-o", "user=", "-p", pid).stdout, "root\n")
+        service.tell("Preempt")
+        for unit in both:
+            self.m.until(unit, "ActiveState", "inactive")
+            self.assertEqual((self.m.show(unit, "Result"), self.m.show(unit, "ExecMainStatus")), ("success", "0"))
+            self.assertTrue(self.m.journal("-u", unit, "--grep=drained because=.a notice of azure at "))
+            self.m.run("systemctl", "start", unit)
+            self.assertEqual((self.m.show(unit, "ActiveState"), self.m.show(unit, "ConditionResult")),
+                             ("inactive", "no"))
+        service.tell("")
+        self.m.run("timeout", 50, "sh", "-c", "while [ -e /run/reduction-notice/notice ]; do sleep 0.1; done")
+        self.m.run("systemctl", "start", *both)
+        for unit in both:
+            self.m.until(unit, "StatusText", "serving 0 jobs, 0 ranks")
+        self.m.run("systemctl", "stop", "reduction-notice")
+        self.assertEqual(self.m.show("reduction-notice", "Result"), "success")
 
     def test_reload(self):
         path = "/etc/reduction/reduction.yaml"

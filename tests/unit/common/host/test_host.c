@@ -176,8 +176,101 @@ START_TEST(a_signal_drains)
 	ck_assert_uint_eq(w.drains, 1);
 	ck_assert_uint_eq(w.deadline_ms, w.host.deadline_ms);
 	ck_assert_uint_eq(w.host.drain_limit_ms, 7000); /* timeouts.drain */
-	ck_assert_str_eq(w.lines, _i ? "2 draining by=SIGINT jobs=number ranks=number left_ms=number\n"
-				     : "2 draining by=SIGTERM jobs=number ranks=number left_ms=number\n");
+	ck_assert_str_eq(w.lines,
+			 _i ? "2 draining by=SIGINT jobs=number ranks=number left_ms=number because=SIGINT\n"
+			    : "2 draining by=SIGTERM jobs=number ranks=number left_ms=number because=SIGTERM\n");
+}
+END_TEST
+
+START_TEST(sigpwr_drains_and_does_not_count)
+{
+	kill(getpid(), SIGPWR);
+	uv_run(&w.loop, UV_RUN_DEFAULT);
+	ck_assert_uint_eq(w.drains, 1);
+	ck_assert_str_eq(w.host.because, "SIGPWR");
+	ck_assert(!w.host.signalled); /* SIGTERM, which follows, does not end the process at once */
+}
+END_TEST
+
+/* A notice: the text of its file, with its reason and the time that jobs have. "%s" in it
+ * is the time in `in_s` seconds. */
+static const struct {
+	const char *text;
+	int in_s;
+	const char *because;
+	uint32_t least_ms, most_ms;
+} notices[] = {
+    {"", 0, "a notice without a reason", 7000, 7000}, /* timeouts.drain */
+    {"maintenance", 0, "maintenance", 7000, 7000},
+    {"maintenance\nbefore %s\n", 120, "maintenance", 116000, 118000},
+    {"maintenance\nbefore %s\n", 0, "maintenance", 1000, 1000},
+    {"maintenance\nbefore %s\n", -600, "maintenance", 1000, 1000},
+    {"maintenance\nbefore %s\n", 864000, "maintenance", 86400000, 86400000},
+    {"maintenance\nbefore %s and more\n", 120, "maintenance", 7000, 7000},
+    {"maintenance\nbefore noon\n", 0, "maintenance", 7000, 7000},
+    {"bell\a and \xff\n\nmore\n", 0, "bell? and ?", 7000, 7000},
+};
+
+START_TEST(a_notice_drains)
+{
+	char text[128], at[32];
+	time_t then = time(NULL) + notices[_i].in_s;
+
+	strftime(at, sizeof at, "%Y-%m-%dT%H:%M:%SZ", gmtime(&then));
+	snprintf(text, sizeof text, notices[_i].text, at);
+	w.host.opt.notice = w.file;
+	write_file(&w, text);
+	uv_run(&w.loop, UV_RUN_DEFAULT);
+	ck_assert_uint_eq(w.drains, 1);
+	ck_assert_str_eq(w.host.because, notices[_i].because);
+	ck_assert_uint_ge(w.host.drain_limit_ms, notices[_i].least_ms);
+	ck_assert_uint_le(w.host.drain_limit_ms, notices[_i].most_ms);
+	ck_assert_ptr_nonnull(strstr(w.lines, "2 draining by=notice "));
+}
+END_TEST
+
+START_TEST(a_long_notice_is_cut)
+{
+	char text[3000];
+
+	memset(text, 'x', sizeof text);
+	text[sizeof text - 1] = '\0';
+	w.host.opt.notice = w.file;
+	write_file(&w, text);
+	uv_run(&w.loop, UV_RUN_DEFAULT);
+	ck_assert_uint_eq(strlen(w.host.because), sizeof w.host.because - 1);
+}
+END_TEST
+
+START_TEST(a_notice_gives_a_signal_its_reason)
+{
+	w.host.opt.notice = w.file;
+	write_file(&w, "maintenance");
+	host_drain(&w.host, "SIGTERM", NULL, 0);
+	uv_run(&w.loop, UV_RUN_DEFAULT);
+	ck_assert_str_eq(w.host.because, "maintenance");
+	ck_assert_ptr_nonnull(strstr(w.lines, "2 draining by=SIGTERM "));
+}
+END_TEST
+
+START_TEST(a_notice_from_before_the_start_drains_before_the_loop_runs)
+{
+	w.host.opt.notice = w.file;
+	host_ready(&w.host);
+	ck_assert_uint_eq(w.drains, 1);
+}
+END_TEST
+
+START_TEST(a_notice_that_cannot_be_read_is_none)
+{
+	w.host.opt.notice = "/tmp";
+	host_notice_tick(&w.host);
+	host_notice_tick(&w.host);
+	ck_assert(!w.host.draining);
+	ck_assert_str_eq(w.lines, "1 notice-unreadable file=/tmp reason=Is a directory\n"); /* once */
+	w.host.opt.notice = "/nowhere/notice";
+	host_notice_tick(&w.host);
+	ck_assert(!w.host.draining);
 }
 END_TEST
 
@@ -186,16 +279,16 @@ START_TEST(a_second_drain_changes_the_limit_only_if_it_has_one)
 	uint64_t first;
 
 	ck_assert_uint_eq(host_drain_left_ms(&w.host), 0);
-	host_drain(&w.host, "a", 0);
+	host_drain(&w.host, "a", NULL, 0);
 	ck_assert_uint_eq(w.drains, 0); /* not from within the call */
 	uv_run(&w.loop, UV_RUN_DEFAULT);
 	first = w.deadline_ms;
-	host_drain(&w.host, "b", 0);
+	host_drain(&w.host, "b", NULL, 0);
 	uv_run(&w.loop, UV_RUN_NOWAIT);
 	uv_run(&w.loop, UV_RUN_NOWAIT);
 	ck_assert_uint_eq(w.drains, 1);
 	ck_assert_uint_eq(w.host.deadline_ms, first);
-	host_drain(&w.host, "c", 90000);
+	host_drain(&w.host, "c", NULL, 90000);
 	uv_run(&w.loop, UV_RUN_DEFAULT);
 	ck_assert_uint_eq(w.drains, 2);
 	ck_assert_uint_gt(w.deadline_ms, first);
@@ -242,7 +335,7 @@ START_TEST(what_a_reload_changes)
 	write_file(&w, "timeouts: {drain: 9s}\nlogging: {level: info}\n");
 	ck_assert_int_eq(host_reload(&w.host, result, &e), RS_OK);
 	ck_assert_int_eq(w.log.level, RS_LOG_ERROR); /* of the command line: the file has not changed */
-	host_drain(&w.host, "test", 0);
+	host_drain(&w.host, "test", NULL, 0);
 	ck_assert_uint_eq(w.host.drain_limit_ms, 9000);
 	write_file(&w, "logging: {level: warn}\n");
 	ck_assert_int_eq(host_reload(&w.host, result, &e), RS_OK);
@@ -343,6 +436,12 @@ int main(void)
 
 	tcase_add_checked_fixture(t, setup, teardown);
 	tcase_add_loop_test(t, a_signal_drains, 0, 2);
+	tcase_add_test(t, sigpwr_drains_and_does_not_count);
+	tcase_add_loop_test(t, a_notice_drains, 0, sizeof notices / sizeof notices[0]);
+	tcase_add_test(t, a_long_notice_is_cut);
+	tcase_add_test(t, a_notice_gives_a_signal_its_reason);
+	tcase_add_test(t, a_notice_from_before_the_start_drains_before_the_loop_runs);
+	tcase_add_test(t, a_notice_that_cannot_be_read_is_none);
 	tcase_add_test(t, a_second_drain_changes_the_limit_only_if_it_has_one);
 	tcase_add_loop_test(t, a_reload_says_what_needs_a_restart, 0, sizeof reloads / sizeof reloads[0]);
 	tcase_add_test(t, what_a_reload_changes);

@@ -343,6 +343,7 @@ START_TEST(drain_and_reload)
 
 	c = fservice_begin(&w, SERVICE_DRAIN, &request.base);
 	ck_assert_uint_eq(w.timeout_ms, 0);
+	ck_assert_str_eq(w.because, "(none)");
 	drained = fservice_expect_message(c, &reduction__v1__drain_reply__descriptor);
 	ck_assert_uint_eq(drained->jobs, 3);
 	ck_assert_uint_eq(drained->left_ms, 30000);
@@ -350,8 +351,10 @@ START_TEST(drain_and_reload)
 	reduction__v1__drain_reply__free_unpacked(drained, NULL);
 	fservice_expect_end(c, RPC_CODE_OK, "");
 	request.timeout_ms = 5000;
+	request.because = "maintenance";
 	c = fservice_begin(&w, SERVICE_DRAIN, &request.base);
 	ck_assert_uint_eq(w.timeout_ms, 5000);
+	ck_assert_str_eq(w.because, "maintenance");
 	drained = fservice_expect_message(c, &reduction__v1__drain_reply__descriptor);
 	ck_assert(drained->already);
 	reduction__v1__drain_reply__free_unpacked(drained, NULL);
