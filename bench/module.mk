@@ -52,6 +52,9 @@ all: $(bench_load)
 bench-load: $(bin) $(bench_load) ## one reducer with 8 to 1,024 workers, 2-3 minutes; ARGS='--help' lists options
 	$(PYTHON) bench/load.py --build $(B) --out $(BUILD)/bench/load.jsonl $(ARGS)
 .PHONY: bench-load
+bench-drain: $(bin) ## from a notice that a reducer's machine ends until it has drained, with 64 jobs of 8 ranks, 1 minute
+	/usr/bin/python3 bench/drain.py --build $(B) $(ARGS)
+.PHONY: bench-drain
 bench-abuse: $(bin) $(bench_load) ## what a job loses while unauthenticated peers flood its reducer or agent, 10 minutes; ARGS='--help' lists options
 	$(PYTHON) bench/abuse.py --build $(B) --out $(BUILD)/bench/abuse.jsonl $(ARGS)
 .PHONY: bench-abuse

@@ -7,8 +7,8 @@
  * often comes earlier, and says nothing certain.
  * GCP: instance/preempted is FALSE, and TRUE from 30 seconds before the end. With
  * wait_for_change the server answers when it changes.
- * Azure, Scheduled Events: a list, of events of all machines of the group. Preempt comes at
- * least 30 seconds before the end, Terminate some minutes, if that is switched on. */
+ * Azure, Scheduled Events: a list, of events of all machines of the group. Preempt comes
+ * at least 30 seconds before the end, Terminate some minutes, if it is switched on. */
 #include "config/ydoc.h"
 #include "deploy/ctl/notice.h"
 
@@ -167,7 +167,7 @@ static int64_t time_of(const char *text)
 	return 0;
 }
 
-/* Copies a word of the server: letters, digits and some signs, which can stand anywhere. */
+/* Copies letters, digits and some signs of a word of the server. */
 static void take_word(char *to, size_t size, const char *from)
 {
 	size_t n = 0;

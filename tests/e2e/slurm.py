@@ -44,6 +44,10 @@ NodeName=gpu[1-2] CPUs=2 Gres=gpu:2
 NodeName=cpu[1-2] CPUs=4
 PartitionName=gpu Nodes=gpu[1-2] Default=YES
 PartitionName=cpu Nodes=cpu[1-2]
+PreemptType=preempt/partition_prio
+PreemptMode=CANCEL
+PartitionName=spare Nodes=cpu[1-2] PriorityTier=1 GraceTime=10
+PartitionName=paid Nodes=cpu[1-2] PriorityTier=2 PreemptMode=OFF
 """
 TOOLS = ("slurmctld", "slurmd", "sbatch", "srun", "munged")
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"

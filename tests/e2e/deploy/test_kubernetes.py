@@ -175,6 +175,8 @@ class Files(unittest.TestCase):
         for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
             self.assertEqual(c[probe]["grpc"]["port"], 7601)
         self.assertGreater(pod["terminationGracePeriodSeconds"], 30)  # timeouts.drain
+        *hook, address = c["lifecycle"]["preStop"]["exec"]["command"]
+        self.assertEqual((hook[:2], address), (["reductionctl", "drain"], "127.0.0.1:7601"))
         self.assertTrue(pod["securityContext"]["runAsNonRoot"] and pod["affinity"]["podAntiAffinity"])
         self.check_mounts(pod, "reducer")
         if "ConfigMap" in o:
@@ -251,6 +253,7 @@ class Files(unittest.TestCase):
             (FOLDER / "metrics/podmonitor.yaml").read_text(encoding="utf-8"))}))
         self.assertEqual(o["PodMonitor"]["spec"]["podMetricsEndpoints"][0]["scheme"], "https")
         (c,) = o["StatefulSet"]["spec"]["template"]["spec"]["containers"]
+        self.assertEqual(c["lifecycle"], {})
         for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
             self.assertNotIn("grpc", c[probe])
             self.assertEqual((c[probe]["httpGet"]["scheme"], c[probe]["httpGet"]["port"]), ("HTTPS", 7603))

@@ -85,6 +85,23 @@ class Trainings(unittest.TestCase):
         s.start_node("gpu2")
         self.sums(s.wait(s.submit(self.block("sh"))))
 
+    def preempted(self, s):
+        """A job that takes the node of a reducer: the reducer drains before its GraceTime is over."""
+        self.program(s, "spare.sbatch", "#!/bin/sh\n#SBATCH --partition=spare --nodelist=cpu1 --exclusive\n"
+                     "#SBATCH --output=train-%j.out\nsrun reduction-server --listen 127.0.0.1:7699\n")  # fmt: skip
+        job = s.submit("sbatch spare.sbatch")
+        s.wait_text(job, " listening ")
+        s.submit("sbatch --partition=paid --nodelist=cpu1 --exclusive --output=train-%j.out --wrap true")
+        out = s.wait(job)
+        self.assertRegex(out, r"\bdraining by=SIGTERM ")
+        self.assertRegex(out, r"\bdrained because=SIGTERM jobs=0 .*\n.*\bstopped result=clean")
+
+    def ends_soon(self, s):
+        """--signal, before the time limit of a job."""
+        self.program(s, "late.sbatch", "#!/bin/sh\n#SBATCH --partition=cpu --nodelist=cpu1 --signal=TERM@60 --time=1\n"
+                     "#SBATCH --output=train-%j.out\nsrun reduction-server --listen 127.0.0.1:7699\n")  # fmt: skip
+        self.assertRegex(s.wait(s.submit("sbatch late.sbatch")), r"\bdrained because=SIGTERM jobs=0 ")
+
     def test_jobs(self):
         self.script = (FOLDER / "train.sbatch").read_text(encoding="utf-8")
         self.training = re.search(r"^srun --het-group=0 .*$", self.script, re.M)[0]
@@ -92,7 +109,7 @@ class Trainings(unittest.TestCase):
             shutil.copy(FOLDER / "train.sbatch", s.folder)
             self.program(s, "train.py", self.block("python"))
             for jobs in (self.trainings_of_the_page, self.two_kinds_of_workers, self.one_step_for_all,
-                         self.loss_of_a_node):
+                         self.preempted, self.ends_soon, self.loss_of_a_node):
                 jobs(s)
 
 

@@ -323,7 +323,8 @@ class Units(Ranks, unittest.TestCase):
         self.addCleanup(service.kill)
         service.said("listening")
         self.m.run("mkdir", "-p", "/run/systemd/system/reduction-notice.service.d")
-        self.m.run("sh", "-c", "printf '[Service]\nExecStart=\nExecStart=/usr/bin/reductionctl notice --provider azure\n' "
+        start = "ExecStart=\nExecStart=/usr/bin/reductionctl notice --provider azure\n"
+        self.m.run("sh", "-c", f"printf '[Service]\n{start}' "
                    ">/run/systemd/system/reduction-notice.service.d/test.conf && systemctl daemon-reload")
         self.m.run("systemctl", "start", "reduction-notice")
         service.said("asked")
