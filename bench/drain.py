@@ -126,7 +126,8 @@ def run(args, folder):
     good = (codes == [0] * args.ranks and len(set(sums)) == 1 and (jobs, over) == (args.jobs, args.jobs)
             and took <= args.most)  # fmt: skip
     return {"bench": "drain", "jobs": jobs, "ranks": args.ranks, "notice_to_exit_s": round(took, 3),
-            "drain_ms": took_ms, "handed_over": over, "finished": finished, "cut": cut, "sums_checked": sum(sums), "good": good}  # fmt: skip
+            "drain_ms": took_ms, "handed_over": over, "finished": finished, "cut": cut, "sums_checked": sum(sums),
+            "good": good}  # fmt: skip
 
 
 def main():

@@ -115,7 +115,7 @@ class Form(unittest.TestCase):
         section = (harness.ROOT / "deploy" / "README.md").read_text(encoding="utf-8").split("\n## The log\n")[1]
         rows = [line.split("|")[1] for line in section.split("\n## ")[0].splitlines() if line.startswith("| `")]
         logged = set()
-        for folder in ("agent", "server", "common", "config"):
+        for folder in ("agent", "server", "common", "config", "deploy"):
             for path in (harness.ROOT / folder).rglob("*.c"):
                 text = path.read_text(encoding="utf-8")
                 logged.update(re.findall(r'RS_LOG_[A-Z]+,\s*"([a-z-]+)"', text))
