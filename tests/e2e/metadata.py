@@ -6,8 +6,8 @@
         service.notice("terminate", seconds=120)
 
 `service.asked` has (method, path, status) of each request. `service.say` is called with method and path before an
-answer: it may return a status to answer with, or sleep. Each service refuses what the real one refuses: a request without its
-header, a token that is unknown or has expired, a method that is not served.
+answer: it may return a status to answer with, or sleep. Each service refuses what the real one refuses: a request
+without its header, a token that is unknown or has expired, a method that is not served.
 """
 
 import email.utils
