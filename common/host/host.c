@@ -30,16 +30,6 @@ static void host_on_wake(uv_async_t *wake)
 	host_tell_drain(h);
 }
 
-void host_tell_drain(struct host *h)
-{
-	if (!h->draining || h->told)
-		return;
-	h->told = true;
-	h->opt.daemon->drain(h->opt.ctx, h->deadline_ms);
-	if (h->opt.daemon->tick)
-		h->opt.daemon->tick(h->opt.ctx);
-}
-
 static void host_on_signal(uv_signal_t *signal, int number)
 {
 	struct host *h = signal->data;

@@ -61,6 +61,24 @@ void host_notify(struct host *h)
 	rs_notify_status(h->opt.notify, "draining: %s, at most %u s more", counts, (left_ms + 999) / 1000);
 }
 
+void host_notice_tick(struct host *h)
+{
+	struct host_notice notice;
+
+	if (!h->draining && host_notice_read(h, &notice))
+		host_drain(h, "notice", notice.because, notice.left_ms);
+}
+
+void host_tell_drain(struct host *h)
+{
+	if (!h->draining || h->told)
+		return;
+	h->told = true;
+	h->opt.daemon->drain(h->opt.ctx, h->deadline_ms);
+	if (h->opt.daemon->tick)
+		h->opt.daemon->tick(h->opt.ctx);
+}
+
 void host_ready(struct host *h)
 {
 	host_notify(h);

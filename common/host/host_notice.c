@@ -39,7 +39,7 @@ static uint32_t notice_left_ms(const char *text)
 	end = strptime(text + sizeof before - 1, "%Y-%m-%dT%H:%M:%SZ", &tm);
 	if (!end || *end)
 		return 0;
-	left = (int64_t)timegm(&tm) * 1000 - host_unix_ms() - NOTICE_MARGIN_MS;
+	left = (int64_t)(timegm(&tm) - time(NULL)) * 1000 - NOTICE_MARGIN_MS;
 	return left < NOTICE_LEAST_MS ? NOTICE_LEAST_MS : left > NOTICE_MOST_MS ? NOTICE_MOST_MS : (uint32_t)left;
 }
 
@@ -86,12 +86,4 @@ bool host_notice_read(struct host *h, struct host_notice *ret)
 	snprintf(ret->because, sizeof ret->because, "%s", text[0] ? text : "a notice without a reason");
 	ret->left_ms = notice_left_ms(second);
 	return true;
-}
-
-void host_notice_tick(struct host *h)
-{
-	struct host_notice notice;
-
-	if (!h->draining && host_notice_read(h, &notice))
-		host_drain(h, "notice", notice.because, notice.left_ms);
 }

@@ -15,7 +15,8 @@ void host_notify(struct host *h);
 /* As service_options.drain. */
 void host_on_drain(void *host, uint32_t timeout_ms, const char *because, struct service_drained *ret);
 
-/* host.c */
+/* Drains if there is a notice. */
+void host_notice_tick(struct host *h);
 /* Tells the daemon to drain, if it is to and has not heard of it. May close the host. */
 void host_tell_drain(struct host *h);
 
@@ -27,8 +28,6 @@ struct host_notice {
 };
 /* Reads the file of the notice. Returns whether there is one. */
 bool host_notice_read(struct host *h, struct host_notice *ret);
-/* Drains if there is a notice. */
-void host_notice_tick(struct host *h);
 
 /* host_reload.c */
 /* As service_options.reload. */
