@@ -68,14 +68,20 @@ static void engine_on_degraded(void *user, const char *sentence)
 
 static void engine_on_balance(void *user, enum balance_kind kind, bool did, const char *sentence)
 {
+	static const char *const events[] = {
+	    [BALANCE_SHARES] = "unbalanced",
+	    [BALANCE_BACK] = "unbalanced",
+	    [BALANCE_SLOW_RANK] = "slow-path",
+	    [BALANCE_SLOW_PATH] = "slow-path",
+	};
 	struct engine *en = user;
-	bool slow = kind == BALANCE_SLOW_RANK || kind == BALANCE_SLOW_PATH;
 
-	rs_log(en->opt.log, did ? RS_LOG_INFO : RS_LOG_WARN,
-	       did    ? "rebalanced"
-	       : slow ? "slow-path"
-		      : "unbalanced",
-	       rs_kv_s("job", en->opt.job), rs_kv_u("rank", en->opt.rank), rs_kv_s("reason", sentence));
+	if (did)
+		rs_log(en->opt.log, RS_LOG_INFO, "rebalanced", rs_kv_s("job", en->opt.job),
+		       rs_kv_u("rank", en->opt.rank), rs_kv_s("reason", sentence));
+	else
+		rs_log(en->opt.log, RS_LOG_WARN, events[kind], rs_kv_s("job", en->opt.job),
+		       rs_kv_u("rank", en->opt.rank), rs_kv_s("reason", sentence));
 }
 
 static void engine_on_reducer(void *user, const struct rs_reducer *r, enum exchange_change how, const char *why)

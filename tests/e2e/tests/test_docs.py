@@ -120,7 +120,7 @@ class Form(unittest.TestCase):
                 text = path.read_text(encoding="utf-8")
                 logged.update(re.findall(r'RS_LOG_[A-Z]+,\s*"([a-z-]+)"', text))
                 logged.update(re.findall(r'log_job\(s, "([a-z-]+)"', text))
-                logged.update(re.findall(r'\[EXCHANGE_[A-Z]+\] = "([a-z-]+)"', text))
+                logged.update(re.findall(r'\[(?:EXCHANGE|BALANCE)_[A-Z_]+\] = "([a-z-]+)"', text))
                 for pair in re.findall(r'continues \? "([a-z-]+)" : "([a-z-]+)"', text):
                     logged.update(pair)
         self.assertEqual({name for row in rows for name in re.findall(r"`([a-z-]+)`", row)}, logged | {"suppressed"})
