@@ -30,7 +30,7 @@ const struct rs_access *rs_config_may_join(const struct rs_access *rules, unsign
 void rs_config_tls_name(const struct rs_reducer *r, char ret[RS_HOST_MAX])
 {
 	const char *host = r->address;
-	size_t n = (size_t)(strrchr(host, ':') - host);
+	size_t n = host[0] ? (size_t)(strrchr(host, ':') - host) : 0;
 
 	if (r->tls_name[0]) {
 		snprintf(ret, RS_HOST_MAX, "%s", r->tls_name);

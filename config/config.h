@@ -9,6 +9,7 @@
 #define RS_CONFIG_CONFIG_H
 
 #include "common/error.h"
+#include "common/stamp.h"
 #include "config/exchange_params.h"
 #include "config/limits.h"
 
@@ -33,9 +34,16 @@ struct rs_worker {
 /* How gradients are sent: their data type, or, of float32, the encoding. */
 enum rs_plan_wire { RS_PLAN_FP32, RS_PLAN_BF16, RS_PLAN_FP16, RS_PLAN_FP8, RS_PLAN_INT8, RS_PLAN_INT4 };
 
+/* The file that a configuration was read from. */
+struct rs_config_source {
+	char file[RS_PATH_LEN]; /* an absolute path; "": from elsewhere */
+	struct rs_stamp stamp;  /* of its contents, or of earlier ones */
+};
+
 /* The configuration, after all checks of schema.c and config.c. */
 struct rs_config {
 	bool paranoid; /* not of the file: check all invariants after each turn of each loop */
+	struct rs_config_source source;
 
 	struct {
 		char name[RS_NAME_MAX]; /* "": made from the run (run.h); else rs_name_valid() */
@@ -176,6 +184,22 @@ int rs_config_take_log_level(struct rs_config *cfg, struct rs_err *e);
  * where keys that are left out have their defaults; `from` names its source in errors.
  * Errors: RS_ECONFIG with what was found. */
 int rs_config_take_wire(struct rs_config *cfg, const char *text, const char *from, struct rs_err *e);
+
+/* Fills in the source of a file that is read afterwards. One that cannot be read again by
+ * its path, such as a pipe, or a descriptor in /dev/fd, is from elsewhere. Any thread. */
+void rs_config_source(struct rs_config_source *ret, const char *file);
+
+/* Returns whether a job may start and run without some of its reducers: their entries are
+ * slots. */
+bool rs_config_has_slots(const struct rs_config *cfg);
+
+/* Returns what names a reducer for as long as a job runs: its address or, as slots change
+ * theirs, its id. */
+const char *rs_config_lasting_name(const struct rs_config *cfg, const struct rs_reducer *reducer);
+
+/* Takes over the addresses of a reducer from another reading of its file, which has it by
+ * the same id or, by a change of its list, not at all. Returns whether they differ. */
+bool rs_config_take_addresses(struct rs_reducer *reducer, const struct rs_config *fresh);
 
 void rs_config_close(struct rs_config *cfg);
 

@@ -5,6 +5,7 @@
 #include "config/shardmap.h"
 
 #include <string.h>
+#include <xxhash.h>
 
 struct exchange_params rs_config_exchange(const struct rs_config *cfg)
 {
@@ -22,6 +23,7 @@ struct exchange_params rs_config_exchange(const struct rs_config *cfg)
 	    .checksum = cfg->job.checksum,
 	    .retain = cfg->job.retain,
 	    .min_reducers = cfg->job.min_reducers,
+	    .lead_most = LEAD_MOST,
 	    .detect_nonfinite = cfg->job.detect_nonfinite,
 	    .rebalance = cfg->sharding.rebalance,
 	    .bandwidth = cfg->plan.bandwidth,
@@ -66,12 +68,23 @@ uint32_t exchange_params_others_window(const struct exchange_params *p, unsigned
 	return exchange_params_window_of(p, LONG_BYTES, links);
 }
 
-uint64_t exchange_params_lead(const struct exchange_params *p, uint32_t window, unsigned links)
+uint64_t exchange_params_lead(const struct exchange_params *p, uint32_t window, unsigned links, bool bounded)
 {
 	uint64_t lead = (uint64_t)LEAD_PER_LINK * links, wide = (uint64_t)window * links;
 
 	lead = p->shards > lead ? p->shards : lead;
+	if (bounded && lead > p->lead_most)
+		lead = p->lead_most;
 	return window > p->window && wide > lead ? wide : lead;
+}
+
+/* Fills in the map: that of the shares, if there are any. */
+static void placing_map(const struct exchange_params *p, const uint32_t *shares, uint16_t *owner)
+{
+	if (shares && p->shards >= p->reducers_n)
+		shardmap_deal_shares(owner, p->shards, shares, p->reducers_n);
+	else
+		memcpy(owner, p->home, p->shards * sizeof *owner);
 }
 
 /* Returns the living reducer whose load grows least with one more shard of a dead
@@ -94,10 +107,7 @@ void exchange_params_place(const struct exchange_params *p, const uint32_t *live
 	unsigned share[RS_REDUCERS_MAX] = {0}, load[RS_REDUCERS_MAX] = {0};
 	unsigned shards = p->shards, average = (shards + p->reducers_n - 1) / p->reducers_n;
 
-	if (shares && shards >= p->reducers_n)
-		shardmap_deal_shares(owner, shards, shares, p->reducers_n);
-	else
-		memcpy(owner, p->home, shards * sizeof *owner);
+	placing_map(p, shares, owner);
 	for (unsigned s = 0; s < shards; s++)
 		share[owner[s]]++;
 	for (unsigned r = 0; r < p->reducers_n; r++)
@@ -119,4 +129,92 @@ void exchange_params_place(const struct exchange_params *p, const uint32_t *live
 		owner[s] = (uint16_t)r;
 		lane[s] = (uint16_t)(load[r]++ % p->reducers[r].lanes);
 	}
+}
+
+/* Shards while they are placed. */
+struct placing {
+	const struct exchange_params *p;
+	const uint32_t *lives;
+	unsigned load[RS_REDUCERS_MAX]; /* shards that were placed on the reducer so far */
+	unsigned most[RS_REDUCERS_MAX]; /* of a living reducer: its share, rounded up */
+	uint16_t *owner, *lane;
+};
+
+static void placing_put(struct placing *w, unsigned shard, unsigned reducer)
+{
+	w->owner[shard] = (uint16_t)reducer;
+	w->lane[shard] = (uint16_t)(w->load[reducer]++ % w->p->reducers[reducer].lanes);
+}
+
+/* Returns the rank of a reducer among those that may have a shard: the same on every
+ * machine, and different for each pair. */
+static uint64_t placing_score(unsigned shard, unsigned reducer)
+{
+	const uint8_t bytes[] = {(uint8_t)shard, (uint8_t)(shard >> 8), (uint8_t)reducer, (uint8_t)(reducer >> 8)};
+
+	return XXH3_64bits(bytes, sizeof bytes);
+}
+
+/* Returns the living reducer with the highest score of those that have room. */
+static unsigned placing_find(const struct placing *w, unsigned shard)
+{
+	unsigned best = w->p->reducers_n;
+	uint64_t most = 0;
+
+	for (unsigned r = 0; r < w->p->reducers_n; r++) {
+		uint64_t score;
+
+		if (w->lives[r] % 2 || w->load[r] >= w->most[r])
+			continue;
+		score = placing_score(shard, r);
+		if (best == w->p->reducers_n || score > most) {
+			best = r;
+			most = score;
+		}
+	}
+	return best;
+}
+
+/* Fills in how many shards each living reducer may have: its part of all shards, by its
+ * number of shards in the map. Those without shards there count as average ones, but
+ * together not as more than the shards of dead reducers. */
+static void placing_share(struct placing *w)
+{
+	unsigned n = w->p->reducers_n, shards = w->p->shards, average = (shards + n - 1) / n;
+	uint32_t weight[RS_REDUCERS_MAX] = {0}, dead = 0, bare = 0, spare;
+	uint64_t living = 0;
+
+	for (unsigned s = 0; s < shards; s++) {
+		weight[w->owner[s]]++;
+		dead += w->lives[w->owner[s]] % 2;
+	}
+	for (unsigned r = 0; r < n; r++)
+		bare += w->lives[r] % 2 == 0 && !weight[r];
+	spare = !bare ? 0 : dead == shards ? 1 : dead / bare < average ? dead / bare : average;
+	for (unsigned r = 0; r < n; r++) {
+		if (!weight[r])
+			weight[r] = spare;
+		living += w->lives[r] % 2 ? 0 : weight[r];
+	}
+	for (unsigned r = 0; r < n; r++)
+		if (w->lives[r] % 2 == 0)
+			w->most[r] = (unsigned)(((uint64_t)shards * weight[r] + living - 1) / living);
+}
+
+void exchange_params_place_slots(const struct exchange_params *p, const uint32_t *lives, const uint32_t *shares,
+				 uint16_t *owner, uint16_t *lane)
+{
+	struct placing w = {.p = p, .lives = lives, .owner = owner, .lane = lane};
+
+	placing_map(p, shares, owner);
+	placing_share(&w);
+	for (unsigned s = 0; s < p->shards; s++) {
+		if (lives[owner[s]] % 2 == 0)
+			placing_put(&w, s, owner[s]);
+		else
+			owner[s] = (uint16_t)p->reducers_n;
+	}
+	for (unsigned s = 0; s < p->shards; s++)
+		if (owner[s] == p->reducers_n)
+			placing_put(&w, s, placing_find(&w, s));
 }

@@ -5,6 +5,7 @@
 
 #include "config/limits.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 
 /* A reducer of the configuration. */
@@ -38,6 +39,7 @@ struct exchange_params {
 	unsigned window, priorities;
 	bool deterministic, checksum, retain;
 	unsigned min_reducers;
+	uint32_t lead_most;         /* LEAD_MOST, which simulations lower */
 	int detect_nonfinite;       /* enum rs_nonfinite */
 	int rebalance;              /* enum rs_rebalance */
 	uint8_t wire_up, wire_down; /* enum rs_wire: encodings of contributions and results */
@@ -58,6 +60,10 @@ static inline const char *exchange_params_address(const struct exchange_params *
 	return p->grpc ? reducer->grpc : reducer->address;
 }
 
+/* A rule for where shards live. */
+typedef void (*exchange_params_place_fn)(const struct exchange_params *p, const uint32_t *lives, const uint32_t *shares,
+					 uint16_t *owner, uint16_t *lane);
+
 /* Where each shard lives while some reducers are dead: owner[shard] is an index in
  * reducers, lane[shard] a lane of it. Shards of living reducers stay; those of dead
  * ones go, in ascending order, each to the one that then has the smallest load for its
@@ -70,8 +76,17 @@ static inline const char *exchange_params_address(const struct exchange_params *
 void exchange_params_place(const struct exchange_params *p, const uint32_t *lives, const uint32_t *shares,
 			   uint16_t *owner, uint16_t *lane);
 
+/* The same in jobs with FEATURE_SLOTS: no reducer gets more than its part of all shards
+ * by its share of the map among the living ones, rounded up. Shards of living reducers
+ * stay; each of the others goes, in ascending order, to the reducer with the highest
+ * score for it that has room (rendezvous hashing with bounded loads). So few shards move
+ * when a reducer is lost or comes, apart from its own. */
+void exchange_params_place_slots(const struct exchange_params *p, const uint32_t *lives, const uint32_t *shares,
+				 uint16_t *owner, uint16_t *lane);
+
 enum {
 	LEAD_PER_LINK = 8,            /* chunks for each connection in the lead of one building */
+	LEAD_MOST = 512,              /* that lead at most, however many slots a job declares: 16 MiB of retained results */
 	LONG_ROUND_TRIPS = 4,         /* bandwidth x round trip in flight at most: some for the repair of losses */
 	LONG_BYTES = 32 << 20,        /* in flight at most if the bandwidth is not configured */
 	LONG_BYTES_PER_S = 1250000000 /* bandwidth that is assumed then: the limit above ends it */
@@ -84,7 +99,7 @@ uint32_t exchange_params_window(const struct exchange_params *p, uint64_t rtt_us
  * is long: LONG_BYTES in flight on all its connections. */
 uint32_t exchange_params_others_window(const struct exchange_params *p, unsigned links);
 /* Returns by how many chunks a connection may be ahead of the slowest one, if the largest
- * window is this one. */
-uint64_t exchange_params_lead(const struct exchange_params *p, uint32_t window, unsigned links);
+ * window is this one. bounded: as jobs with FEATURE_SLOTS do. */
+uint64_t exchange_params_lead(const struct exchange_params *p, uint32_t window, unsigned links, bool bounded);
 
 #endif

@@ -60,6 +60,8 @@ static void print_key(const struct schema_key *key, const void *base, const char
 	char text[VALUE_TEXT_MAX];
 
 	value_format(key, base, text, sizeof text);
+	if (key->type == SCHEMA_ADDRESS && !key->zero && !text[0])
+		return; /* of an empty slot */
 	fprintf(out, "%s%s: ", indent, key->key);
 	if (key->type == SCHEMA_NAME || key->type == SCHEMA_ADDRESS || key->type == SCHEMA_SERVICE ||
 	    key->type == SCHEMA_HOST || key->type == SCHEMA_GLOB || key->type == SCHEMA_PATH)

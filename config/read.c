@@ -90,18 +90,39 @@ int rs_config_read(char **ret, size_t *ret_len, const char *file, struct rs_err 
 	return rc;
 }
 
+void rs_config_source(struct rs_config_source *ret, const char *file)
+{
+	char folder[RS_PATH_LEN] = "", path[RS_PATH_LEN];
+	struct stat st;
+	int n;
+
+	*ret = (struct rs_config_source){.file = ""};
+	if (file[0] != '/' && !getcwd(folder, sizeof folder))
+		return;
+	n = snprintf(path, sizeof path, "%s%s%s", folder, folder[0] ? "/" : "", file);
+	if (n < 0 || (size_t)n >= sizeof path || stat(path, &st) || !S_ISREG(st.st_mode) ||
+	    strncmp(path, "/dev/", 5) == 0 || strncmp(path, "/proc/", 6) == 0)
+		return;
+	memcpy(ret->file, path, sizeof ret->file);
+	ret->stamp = rs_stamp(path);
+}
+
 int rs_config_load(struct rs_config *ret_cfg, const char *file, struct rs_err *e)
 {
+	struct rs_config_source source;
 	char *text;
 	size_t len;
 	int rc;
 
 	if (!file)
 		return rs_config_parse(ret_cfg, "defaults", "", 0, e);
+	rs_config_source(&source, file); /* before it is read: a later change is seen */
 	rc = rs_config_read(&text, &len, file, e);
 	if (rc)
 		return rc;
 	rc = rs_config_parse(ret_cfg, file, text, len, e);
+	if (!rc)
+		ret_cfg->source = source;
 	free(text);
 	return rc;
 }

@@ -94,8 +94,8 @@ const struct schema_key schema_keys[] = {
  "reducer, ends the job with an error"},
 {"job", "min_reducers", SCHEMA_NUMBER, AT(job, min_reducers), .min = 1, .max = RS_REDUCERS_MAX, .zero_word = "all",
  .def = "all", .help = "Reducers that must be there when a job with `failover: retain` starts. Others may be missing: "
- "the job starts without them after 5 s, and uses them when they come. `all`: a job waits for every reducer, until "
- "`timeouts.connect`. Ranks may use different values"},
+ "the job starts without them after 5 s, and uses them when they come: so more entries may be listed than run, as "
+ "slots. `all`: a job waits for every reducer, until `timeouts.connect`. Ranks may use different values"},
 {"job", "detect_nonfinite", SCHEMA_ENUM, AT(job, detect_nonfinite), .words = nonfinite_words, .def = "log",
  .help = "What happens when a rank sends NaN or infinity: `log` writes the rank, operation and element; `fail` ends "
  "the job for all ranks with that sentence, before the operation is complete; `off` does not check. Ranks may use "
@@ -133,8 +133,10 @@ const struct schema_key schema_keys[] = {
 
 {"reducers", "id", SCHEMA_NAME, AT_REDUCER(id), .min = 1, .max = RS_NAME_MAX - 1,
  .help = "Name of the reducer, unique in the list; the shard map and error messages use it"},
-{"reducers", "address", SCHEMA_ADDRESS, AT_REDUCER(address), .min = 1, .max = 65535, .step = 7600,
- .help = "Address that workers connect to, the reducer's `server.listen`; the default port is 7600"},
+{"reducers", "address", SCHEMA_ADDRESS, AT_REDUCER(address), .min = 1, .max = 65535, .step = 7600, .def = "",
+ .help = "Address that workers connect to, the reducer's `server.listen`; the default port is 7600. A name "
+ "is looked up at each attempt to connect. A change in the file is used from the next attempt on, also by running "
+ "jobs. With `job.min_reducers`, a slot for a later reducer needs none"},
 {"reducers", "grpc", SCHEMA_ADDRESS, AT_REDUCER(grpc), .min = 1, .max = 65535, .step = 7601, .zero = true,
  .def = "", .help = "Address of its gRPC port, the reducer's `server.grpc`: for `reductionctl`, and for workers with "
  "`job.transport: grpc`; by default the host of `address` with port 7601"},

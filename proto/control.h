@@ -33,7 +33,7 @@ enum {
 	CONTROL_CAUSE = 16,         /* bytes of a packed cause at most */
 	CONTROL_LOAD_LEN = 50,      /* bytes of a packed LOAD at most */
 	/* bytes of a packed view at most */
-	CONTROL_VIEW = 4 + 3 * CONTROL_REDUCERS + 4 + 10 * FRAME_PRIORITIES + CONTROL_WHY + CONTROL_JOB +
+	CONTROL_VIEW = 4 + 5 * CONTROL_REDUCERS + 8 + 10 * FRAME_PRIORITIES + CONTROL_WHY + CONTROL_JOB +
 		       CONTROL_CAUSE + 38 + 4 + 4 + 3 * CONTROL_REDUCERS,
 };
 
@@ -132,7 +132,8 @@ struct control_view {
 	bool reported;             /* that reducer reported the reason, and the cause, itself */
 	char lost_id[CONTROL_JOB]; /* its id; "": unknown */
 	uint64_t features;
-	uint32_t lead; /* 0: that of the configuration */
+	uint32_t lead;                /* 0: that of the configuration */
+	bool empty[CONTROL_REDUCERS]; /* of dead reducers: the slot is empty; for people */
 };
 
 /* Each packs into out (FRAME_CONTROL_MAX bytes) and returns the length. */

@@ -12,6 +12,7 @@ bool control_view_merge(struct control_view *to, const struct control_view *from
 		if (from->lives[i] <= to->lives[i])
 			continue;
 		to->lives[i] = from->lives[i];
+		to->empty[i] = from->empty[i];
 		changed = true;
 	}
 	if (changed && from->lost) {

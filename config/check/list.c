@@ -160,6 +160,7 @@ static void set_name(struct check *c, const char *name)
 bool check_load(struct check *c, struct rs_config *ret, const char *file, bool standard_input)
 {
 	bool is_input = file && standard_input && strcmp(file, "-") == 0;
+	struct rs_config_source source = {.file = ""};
 	struct rs_err e;
 	char *text;
 	size_t len;
@@ -174,6 +175,8 @@ bool check_load(struct check *c, struct rs_config *ret, const char *file, bool s
 		return true;
 	}
 	set_name(c, is_input ? "<stdin>" : file);
+	if (!is_input)
+		rs_config_source(&source, file);
 	if (rs_config_read(&text, &len, is_input ? NULL : file, &e)) {
 		check_add_other(c, "", &e);
 		return false;
@@ -182,9 +185,10 @@ bool check_load(struct check *c, struct rs_config *ret, const char *file, bool s
 	if (good && ydoc_parse(&c->doc, c->name, "YAML", text, len, &e))
 		c->doc = (struct ydoc){.root = NULL}; /* no memory: positions are missing */
 	free(text);
-	if (good)
+	if (good) {
+		ret->source = source;
 		c->cfg = ret;
-	else if (!c->errors)
+	} else if (!c->errors)
 		on_parse_error(c, &e);
 	return good;
 }

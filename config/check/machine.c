@@ -50,11 +50,14 @@ static void check_name(struct check *c, unsigned i, const char *key, const char 
 		else
 			rs_fail(
 			    &e, RS_EIO,
-			    "the name %s cannot be resolved here: %s; a worker waits %.1f s for it (timeouts.resolve)",
+			    rs_config_has_slots(c->cfg)
+				? "the name %s cannot be resolved here: %s; its slot may be empty (job.min_reducers)"
+				: "the name %s cannot be resolved here: %s; a worker waits %.1f s for it "
+				  "(timeouts.resolve)",
 			    at.host, gai_strerror(rc), rs_config_resolve_ms(c->cfg) / 1000.0);
 	}
 	if (rc)
-		check_add(c, CHECK_ERROR, "reducers", (int)i, key, &e);
+		check_add(c, rs_config_has_slots(c->cfg) ? CHECK_NOTE : CHECK_ERROR, "reducers", (int)i, key, &e);
 }
 
 void check_names(struct check *c)
@@ -62,5 +65,6 @@ void check_names(struct check *c)
 	const struct rs_config *cfg = c->cfg;
 
 	for (unsigned i = 0; i < cfg->reducers_n; i++)
-		check_name(c, i, cfg->job.grpc ? "grpc" : "address", rs_config_address(cfg, &cfg->reducers[i]));
+		if (cfg->reducers[i].address[0])
+			check_name(c, i, cfg->job.grpc ? "grpc" : "address", rs_config_address(cfg, &cfg->reducers[i]));
 }

@@ -155,14 +155,20 @@ static int connect_all(struct check *c, uint32_t timeout_ms, struct probe **ret,
 {
 	const struct rs_config *cfg = c->cfg;
 	int rc = probe_all(ret, cfg, timeout_ms, e);
+	unsigned good = 0;
 
+	for (unsigned i = 0; !rc && i < cfg->reducers_n; i++)
+		good += !(*ret)[i].why.code;
 	for (unsigned i = 0; !rc && i < cfg->reducers_n; i++) {
 		struct rs_err *why = &(*ret)[i].why;
 
 		if (!why->code)
 			continue;
 		rs_wrap(why, "reducer %s (%s)", cfg->reducers[i].id, (*ret)[i].address);
-		check_add(c, CHECK_ERROR, "reducers", (int)i, cfg->job.grpc ? "grpc" : "address", why);
+		if (rs_config_has_slots(cfg) && good >= cfg->job.min_reducers)
+			rs_wrap(why, "its slot may be empty");
+		check_add(c, rs_config_has_slots(cfg) && good >= cfg->job.min_reducers ? CHECK_NOTE : CHECK_ERROR,
+			  "reducers", (int)i, cfg->job.grpc ? "grpc" : "address", why);
 	}
 	return rc;
 }

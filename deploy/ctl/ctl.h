@@ -108,6 +108,7 @@ struct reducers {
 		char tls_name[RS_ADDRESS_MAX]; /* the name that its certificate must be for */
 	} * reducers;
 	unsigned reducers_n;
+	unsigned may_lack; /* so many need not answer: their slots may be empty */
 	const struct rpc_api *rpc;
 	struct rpc_client *client;
 	char *bearer; /* value of the header "authorization" */

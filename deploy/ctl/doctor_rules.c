@@ -342,8 +342,9 @@ static void look_job(struct place at, const Reduction__V1__StatusReply *before, 
 
 	at.job = job->name;
 	for (size_t i = 0; i < job->n_lost; i++)
-		look_lost(&at, job->lost[i]->id, job->lost[i]->for_ms, job->lost[i]->losses, job->lost[i]->narrow,
-			  job->lost[i]->why);
+		if (!job->lost[i]->empty)
+			look_lost(&at, job->lost[i]->id, job->lost[i]->for_ms, job->lost[i]->losses,
+				  job->lost[i]->narrow, job->lost[i]->why);
 	if (job->state == REDUCTION__V1__JOB_STATUS__STATE__GATHERING) {
 		if (job->age_ms >= GATHERING_MS)
 			add(&at, &(struct kind){"ranks-not-there", 950, action_gathering, true, 0},

@@ -169,6 +169,10 @@ static void *ask(void *arg)
 	char name[RS_HOST_MAX];
 	struct rs_err e;
 
+	if (!q->probe->address[0]) {
+		rs_fail(&q->probe->why, RS_EIO, "the configuration gives no address");
+		return NULL;
+	}
 	rs_config_tls_name(r, name);
 	if (wire_open(&q->wire, q->opt, q->probe->address, name, q->timeout_ms, &e)) {
 		q->probe->why = e;

@@ -52,7 +52,7 @@ static void print_degraded(const agent_job *job, int64_t now_ms)
 {
 	const char *before = ", ";
 
-	if (job->reducers_alive >= job->n_reducers)
+	if (job->reducers_alive + job->reducers_empty >= job->n_reducers)
 		return;
 	printf("  degraded: %u of %zu reducers", job->reducers_alive, job->n_reducers);
 	for (size_t i = 0; i < job->n_reducers; i++) {
@@ -65,22 +65,48 @@ static void print_degraded(const agent_job *job, int64_t now_ms)
 	fputc('\n', stdout);
 }
 
+/* "slots: 2 of 4 have a reducer, r2 and r3 are empty" */
+static void print_slots(const agent_job *job)
+{
+	unsigned n = 0;
+
+	if (!job->reducers_empty)
+		return;
+	printf("  slots: %zu of %zu have a reducer, ", job->n_reducers - job->reducers_empty, job->n_reducers);
+	for (size_t i = 0; i < job->n_reducers; i++) {
+		if (job->reducers[i]->state != REDUCTION__V1__AGENT_REDUCER__STATE__EMPTY)
+			continue;
+		fputs(n == 0 ? "" : n + 1 == job->reducers_empty ? " and " : ", ", stdout);
+		print_text(job->reducers[i]->id);
+		n++;
+	}
+	puts(n == 1 ? " is empty" : " are empty");
+}
+
 void show_lost(const Reduction__V1__JobStatus *job, int64_t now_ms)
 {
-	uint32_t alive = job->reducers > job->n_lost ? job->reducers - (uint32_t)job->n_lost : 0;
+	uint32_t alive = job->reducers > job->n_lost ? job->reducers - (uint32_t)job->n_lost : 0, empty = 0;
+	const char *before = ", ";
 	char since[CELL], id[CELL];
 
-	if (!job->n_lost)
+	for (size_t i = 0; i < job->n_lost; i++)
+		empty += job->lost[i]->empty;
+	if (empty)
+		printf("  slots: %u of %u have a reducer\n", job->reducers - empty, job->reducers);
+	if (job->n_lost == empty)
 		return;
 	printf("  degraded: %u of %u reducers", alive, job->reducers);
 	for (size_t i = 0; i < job->n_lost; i++) {
 		const Reduction__V1__LostReducer *r = job->lost[i];
 
+		if (r->empty)
+			continue;
 		if (r->id[0])
 			show_text(r->id, id);
 		else
 			snprintf(id, sizeof id, "reducer %u of the list", r->index + 1);
-		printf("%sshares of %s are with ", i ? "; " : ", ", id);
+		printf("%sshares of %s are with ", before, id);
+		before = "; ";
 		if (alive == 1 && job->reducer[0])
 			print_text(job->reducer);
 		else
@@ -96,12 +122,13 @@ void show_lost(const Reduction__V1__JobStatus *job, int64_t now_ms)
 
 static void reducer_row(const agent_job *job, const agent_reducer *r, int64_t now_ms, row cells)
 {
-	static const char *const states[] = {"unknown", "connecting", "connected", "lost"};
+	static const char *const states[] = {"unknown", "connecting", "connected", "lost", "empty slot"};
 
 	show_text(r->id, cells[0]);
 	show_text(r->address, cells[1]);
 	show_text(job->transport, cells[2]);
-	snprintf(cells[3], CELL, "%s", (unsigned)r->state < 4 ? states[r->state] : states[0]);
+	snprintf(cells[3], CELL, "%s",
+		 (unsigned)r->state < sizeof states / sizeof states[0] ? states[r->state] : states[0]);
 	show_since(now_ms, r->for_ms, cells[4]);
 	if (r->rtt_us)
 		snprintf(cells[5], CELL, "%.2f ms", r->rtt_us / 1000.0);
@@ -197,6 +224,7 @@ static void print_agent_job(const agent_job *job, int64_t now_ms)
 	print_line("  waiting: ", job->waiting);
 	if (job->summed_by_node)
 		puts("  summed by this node: the reducers are connected but sum nothing");
+	print_slots(job);
 	print_degraded(job, now_ms);
 	if (job->share_changes)
 		printf("  shares of the reducers: changed %u time%s\n", job->share_changes,

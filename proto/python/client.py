@@ -93,13 +93,13 @@ class Communicator:
                       label=f"python rank {rank}", software="reference client", chunk_bytes=32768, window=32,
                       priorities=2, detect_ms=10000, retain=len(reducers) > 1,
                       features=p.FEATURE_START | p.FEATURE_PROBE | p.FEATURE_ENCODINGS
-                      | p.FEATURE_RECONFIGURE | p.FEATURE_SHARES)  # fmt: skip
+                      | p.FEATURE_RECONFIGURE | p.FEATURE_SHARES
+                      | p.FEATURE_SLOTS)  # fmt: skip
         self.hello = h = pb.Hello(**{**fields, **hello})
         h.config_digest = p.digest(h.deterministic, h.checksum, h.chunk_bytes, h.window, h.priorities,
                                    [(name, lanes) for name, _, lanes in reducers], owner)  # fmt: skip
         self.lanes = [SimpleNamespace(reducer=r, index=i, writer=None, state=WAITS, task=None, keeps=False)
                       for r, (_, _, lanes) in enumerate(reducers) for i in range(lanes)]  # fmt: skip
-        self.lead = max(len(owner), 8 * len(self.lanes))  # D
         self.reset()
 
     def reset(self):
@@ -112,6 +112,11 @@ class Communicator:
         self.start = 0  # which start of the job this is, if a reducer has said it
         self.features = self.hello.features  # what the job uses, as far as this rank knows
         self.begin_view()
+
+    @property
+    def lead(self):  # D
+        lead = max(len(self.owner), 8 * len(self.lanes))
+        return min(lead, 512) if self.features & p.FEATURE_SLOTS else lead
 
     async def join(self, seconds=60):
         self.started = asyncio.get_running_loop().create_future()
@@ -319,6 +324,7 @@ class Communicator:
                 lane.state = RUNNING
                 if not self.accepted:
                     self.features &= view.features
+                    self.places = self.place()
                 for chunk in self.chunks:
                     if chunk.position < view.start[chunk.priority] and self.lane_of(chunk) is lane:
                         chunk.state = DONE
@@ -433,9 +439,13 @@ class Communicator:
         elif changed or newer:
             self.begin_view()
 
+    def place(self):
+        place = p.place_slots if self.features & p.FEATURE_SLOTS else p.place
+        return place([lanes for _, _, lanes in self.reducers], self.owner, self.lives, self.shares)
+
     def begin_view(self):
         """All chunks that are kept are sent again."""
-        self.places = p.place([lanes for _, _, lanes in self.reducers], self.owner, self.lives, self.shares)
+        self.places = self.place()
         for chunk in self.chunks:
             chunk.state = TO_SEND
         for lane in self.lanes:

@@ -23,7 +23,7 @@ Kind = enum.IntEnum("Kind", "HELLO WELCOME REFUSED WAITING START DATA RESULT PIN
                             "KEPT SETTLE DRAIN LATE CHALLENGE PROOF PROBE NONFINITE LOAD")  # fmt: skip
 WIDE, ROOT, CHECKED = 1, 2, 4  # flags
 FEATURE_START, FEATURE_PROBE, FEATURE_NONFINITE, FEATURE_ENCODINGS, FEATURE_RECONFIGURE = 1, 2, 4, 8, 16
-FEATURE_SHARES = 64
+FEATURE_SHARES, FEATURE_SLOTS = 64, 128
 SHARE_MAX = 65535
 
 FOLDER = pathlib.Path(__file__).resolve().parents[1]
@@ -137,4 +137,31 @@ def place(lanes, owner, lives, shares=None):
     for shard, r in enumerate(owner):
         if r not in living:
             placed[shard] = put(min(living, key=lambda i: Fraction(load[i] + 1, share[i])))
+    return placed
+
+
+def place_slots(lanes, owner, lives, shares=None):
+    """The same with the feature `slots`."""
+    if shares and len(owner) >= len(lanes):
+        owner = deal(shares, len(owner))
+    living = [r for r, life in enumerate(lives) if life % 2 == 0]
+    weight, load = [owner.count(r) for r in range(len(lanes))], [0] * len(lanes)
+    bare = [r for r in living if not weight[r]]
+    dead = len(owner) - sum(weight[r] for r in living)
+    for r in bare:
+        weight[r] = min(-(-len(owner) // len(lanes)), dead // len(bare)) if dead < len(owner) else 1
+    most = {r: -(-len(owner) * weight[r] // sum(weight[i] for i in living)) for r in living}
+    placed = [None] * len(owner)
+
+    def put(shard, r):
+        placed[shard] = r, load[r] % lanes[r]
+        load[r] += 1
+
+    for shard, r in enumerate(owner):
+        if r in living:
+            put(shard, r)
+    for shard in range(len(owner)):
+        if not placed[shard]:
+            room = [r for r in living if load[r] < most[r]]
+            put(shard, max(room, key=lambda r: xxh(struct.pack("<HH", shard, r))))
     return placed

@@ -135,10 +135,14 @@ def check_map(entry):
     same("owner", make_map(entry["weights"], len(entry["owner"])), entry["owner"])
 
 
-def check_placement(entry):
+def check_placement(entry, place=p.place):
     keys(entry, ["lanes", "owner", "lives", "shares", "places"])
-    found = p.place(entry["lanes"], entry["owner"], entry["lives"], entry.get("shares"))
+    found = place(entry["lanes"], entry["owner"], entry["lives"], entry.get("shares"))
     same("places", [list(place) for place in found], entry["places"])
+
+
+def check_slots(entry):
+    check_placement(entry, p.place_slots)
 
 
 def check_name(entry):
@@ -315,7 +319,7 @@ def check_trace(entries):
 
 CHECKS = {
     "frames": check_frame, "bad": check_bad, "handshakes": check_handshake, "digests": check_digest,
-    "maps": check_map, "placements": check_placement, "names": check_name, "groups": check_group,
+    "maps": check_map, "placements": check_placement, "slots": check_slots, "names": check_name, "groups": check_group,
     "runs": check_run, "blocks": check_block, "codes": check_code, "chunks": check_chunk,
 }  # fmt: skip
 FILES = ["frames", "handshakes", "digests", "placements", "names", "encodings", "failover", "encoded_failover",

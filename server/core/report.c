@@ -93,6 +93,7 @@ static void report_losses(struct lane_report *report, const struct stripe *st, u
 			memcpy(to->id, st->losses[r].id, sizeof to->id);
 			memcpy(to->why, st->losses[r].why, sizeof to->why);
 			to->narrow = st->losses[r].narrow;
+			to->empty = st->losses[r].empty;
 		}
 		report->losses_n++;
 	}

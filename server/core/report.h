@@ -30,6 +30,7 @@ struct lane_report_loss {
 	uint64_t for_ms;
 	char id[CONTROL_JOB], why[CONTROL_WHY]; /* "": not known */
 	bool narrow;                            /* only small messages came through */
+	bool empty;                             /* its slot is empty */
 };
 
 /* One lane of one job. Its sessions are `sessions_n` entries of the report's `sessions`,

@@ -22,6 +22,7 @@ struct stripe_loss {
 	uint64_t at_ms;                         /* when this stripe learnt it */
 	char id[CONTROL_JOB], why[CONTROL_WHY]; /* "": not known */
 	bool narrow;                            /* only small messages came through */
+	bool empty;                             /* its slot is empty */
 };
 
 /* The operations that are recorded: from <= seq < until. */

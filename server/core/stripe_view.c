@@ -45,7 +45,7 @@ static void view_note_losses(struct stripe *st, const struct control_view *v)
 		if (!st->losses)
 			return;
 		loss = &st->losses[r];
-		*loss = (struct stripe_loss){.at_ms = st->owner->now_ms};
+		*loss = (struct stripe_loss){.at_ms = st->owner->now_ms, .empty = v->empty[r]};
 		if (v->lost != r + 1)
 			continue;
 		memcpy(loss->id, v->lost_id, sizeof loss->id);

@@ -205,6 +205,7 @@ static void add_loss(struct status_reply *r, Reduction__V1__JobStatus *job, cons
 	to->id = status_reply_text(r, from->id);
 	to->why = status_reply_text(r, from->why);
 	to->narrow = from->narrow;
+	to->empty = from->empty;
 	job->lost[from->index] = to;
 }
 

@@ -203,6 +203,24 @@ retained results are overwritten too early
 ranks run further ahead than results are retained
 	agent/worker/core/stream.c
 	s/position - floor <= x->max_lead/position - floor <= 2 * x->max_lead/
+a rank places shards by its own features
+	agent/worker/core/view.c
+	s/features_known\(x\) & FEATURE_SLOTS/x->opt.features & FEATURE_SLOTS/
+shards are not placed again when the features are fixed
+	agent/worker/core/view.c
+	s/\n\tview_assign_again\(x\);//
+a stream stays where it was when shards are placed again
+	agent/worker/core/view.c
+	s/stream_begin\(&x->links\[i\], p, x->links\[i\].streams\[p\].replay\);/;/
+a rank bounds its lead alone
+	agent/worker/core/lead.c
+	s/uint64_t base = lead_base\(x\);\n\n\tif \(base > x->own_lead/uint64_t base = 0;\n\n\tif (base > x->own_lead/
+a lead without bound is retained in the room of a bounded one
+	agent/worker/core/lead.c
+	s/if \(lead_retain\(x, base, e\)\)/if (0)/
+more shards than its share go to a reducer on one rank
+	agent/worker/core/view.c
+	s/exchange_params_weights\(x->params, x->view.lives, weights\);/$& weights[0] += x->opt.rank;/
 fewer results are retained than the lead of long links needs
 	agent/worker/core/lead.c
 	s/x->params->priorities, lead, lead_ret/x->params->priorities, lead_base(x), lead_ret/

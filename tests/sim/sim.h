@@ -274,6 +274,7 @@ struct team {
 	unsigned moves_left;         /* so many times at most: each one stops all links for a moment */
 	uint32_t rtt_us;             /* of the longest link as its connections say it; 0: none is long */
 	uint64_t offered[SIM_WORLD]; /* features of each rank */
+	uint32_t lead_most;          /* chunks in the lead of a job with bounded memory */
 	bool encodes;                /* all ranks and reducers know encodings */
 	uint64_t features;           /* what its ranks use; valid if features_known */
 	bool features_known;
@@ -533,6 +534,7 @@ struct sim {
 	struct conn **conns;
 	unsigned conns_n, conns_size;
 	struct reducer reducers[SIM_REDUCERS];
+	unsigned late; /* bit r: reducer r comes after jobs have started without it */
 	unsigned reducers_n;
 	struct team teams[SIM_TEAMS];
 	unsigned teams_n;

@@ -27,6 +27,7 @@ void move_draw(struct sim *s, struct team *t)
 		return;
 	t->cfg = before->cfg;
 	memcpy(owner, before->owner, SIM_SHARDS * sizeof *owner);
+	t->lead_most = before->lead_most;
 	memcpy(reducers, before->reducers, s->reducers_n * sizeof *reducers);
 	t->cfg.sharding.owner = owner;
 	t->cfg.reducers = reducers;

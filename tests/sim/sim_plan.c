@@ -28,13 +28,19 @@ static void draw_network(struct sim *s)
 	s->jobs_most = sim_chance(s, 10) ? 1 : 8;
 	s->guarded = sim_chance(s, 40);
 	s->stopped_ms = sim_chance(s, 50) ? 4000 : 0;
-	s->features = sim_random(s) | FEATURE_START | FEATURE_PROBE; /* reducers of one job may differ in these only */
+	s->features = sim_random(s) | FEATURE_START | FEATURE_PROBE |
+		      FEATURE_SLOTS; /* reducers of one job may differ in these only */
 	s->features |= sim_chance(s, 70) ? FEATURE_ENCODINGS : 0;
 }
 
 static void draw_reducers(struct sim *s)
 {
+	unsigned keep;
+
 	s->reducers_n = 1 + sim_below(s, SIM_REDUCERS);
+	keep = sim_below(s, s->reducers_n);
+	if (s->reducers_n > 1 && sim_chance(s, 15))
+		s->late = (unsigned)sim_random(s) & ((1u << s->reducers_n) - 1) & ~(1u << keep);
 	for (unsigned i = 0; i < s->reducers_n; i++) {
 		struct reducer *r = &s->reducers[i];
 
@@ -42,10 +48,13 @@ static void draw_reducers(struct sim *s)
 		r->index = i;
 		r->threads_n = 1 + sim_below(s, SIM_THREADS);
 		r->detect_ms = sim_between(s, 1000, 2000);
-		r->features =
-		    s->features & ~(sim_chance(s, 20) ? FEATURE_START : 0) & ~(sim_chance(s, 20) ? FEATURE_PROBE : 0);
+		r->features = s->features & ~(sim_chance(s, 20) ? FEATURE_START : 0) &
+			      ~(sim_chance(s, 20) ? FEATURE_PROBE : 0) & ~(sim_chance(s, 20) ? FEATURE_SLOTS : 0);
 		r->far_us = sim_chance(s, 20) ? 20 * s->delay_us : 0;
-		sim_in(s, sim_chance(s, 80) ? 0 : sim_below(s, 1000000), EV_REDUCER_ON, i, 0);
+		if (s->late >> i & 1)
+			sim_in(s, sim_between(s, 4000, 7000) * 1000, EV_REDUCER_ON, i, 0);
+		else
+			sim_in(s, sim_chance(s, 80) ? 0 : sim_below(s, 1000000), EV_REDUCER_ON, i, 0);
 		if (sim_chance(s, 10))
 			sim_in(s, sim_below(s, 50000), EV_UNAUTH, i, 0);
 		if (s->guarded && sim_chance(s, 10))
@@ -99,7 +108,7 @@ static void draw_config(struct sim *s, struct team *t)
 	cfg->reducers_n = s->reducers_n;
 	cfg->job.deterministic = sim_chance(s, 40);
 	cfg->job.checksum = sim_chance(s, 30);
-	cfg->job.retain = sim_chance(s, 75);
+	cfg->job.retain = s->late || sim_chance(s, 75);
 	cfg->job.min_reducers = 1;
 	cfg->sharding.shards = 1 + sim_below(s, SIM_SHARDS);
 	cfg->sharding.chunk_bytes = ONE_OF(s, 1024, 1024, 1024, 1088, 2048);
@@ -116,9 +125,11 @@ static void draw_config(struct sim *s, struct team *t)
 	cfg->plan.bandwidth = sim_between(s, 100, 4000) * (uint64_t)1000;
 	for (unsigned i = 0; i < SIM_WORLD; i++)
 		t->offered[i] = modern || sim_chance(s, 90) ? UINT64_MAX : sim_random(s);
+	t->lead_most = ONE_OF(s, 2, 4, 8, LEAD_MOST);
 	draw_wire(s, t);
 	t->connect_ms = 8000;
-	t->pause_us = ONE_OF(s, 0, 100, 1000, 20000);
+	t->pause_us = s->late && sim_chance(s, 70) ? 500000 : ONE_OF(s, 0, 100, 1000, 20000);
+	t->hit = s->late; /* other reducers have to be left */
 }
 
 static void keep_fitting(struct op_plan *p)

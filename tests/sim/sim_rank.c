@@ -472,7 +472,7 @@ void rank_settle(struct rank *k)
 
 static void on_reducer(void *user, const struct rs_reducer *r, enum exchange_change how, const char *why)
 {
-	bool lives = how == EXCHANGE_BACK;
+	bool lives = how == EXCHANGE_BACK || how == EXCHANGE_TAKEN;
 	struct rank *k = *(struct rank **)user;
 
 	trace(k->sim, "%s rank %u: reducer %s is %s%s", k->team->job, k->index, r->id,
@@ -520,6 +520,7 @@ void rank_birth(struct rank *k)
 	};
 	struct rs_err e;
 
+	opt.params.lead_most = t->lead_most;
 	opt.user = k->self = malloc(sizeof *k->self);
 	if (!k->self)
 		abort();

@@ -70,10 +70,12 @@ static void on_changed(void *user, const struct rs_reducer *r, enum exchange_cha
 	struct reducers *f = user;
 
 	(void)r;
-	if (how == EXCHANGE_BACK) {
+	if (how == EXCHANGE_BACK || how == EXCHANGE_TAKEN) {
 		f->back++;
+		f->taken += how == EXCHANGE_TAKEN;
 		return;
 	}
+	f->empty += how == EXCHANGE_EMPTY;
 	f->lost++;
 	f->left += how == EXCHANGE_LEFT;
 	strcpy(f->why, why);

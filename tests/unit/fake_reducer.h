@@ -66,6 +66,7 @@ struct reducers {
 	bool resume;                 /* also answer a VIEW with RESUME, as if all other ranks had sent the same view */
 	uint32_t random;             /* != 0: pieces and the order of links are random */
 	unsigned lost, back;         /* reducers reported as lost and as back */
+	unsigned empty, taken;       /* of those: empty slots, and slots that were taken */
 	unsigned left;               /* of the lost ones: those that ended the job themselves */
 	char why[CONTROL_MESSAGE];   /* reason of the last loss */
 	uint32_t epoch;              /* of the shares that were reported last */

@@ -38,8 +38,11 @@ static uint64_t claim_hash_job(const struct backend_options *opt)
 {
 	uint64_t h = XXH3_64bits(opt->job, strlen(opt->job));
 
-	for (unsigned i = 0; i < opt->cfg->reducers_n; i++)
-		h = XXH3_64bits_withSeed(opt->cfg->reducers[i].address, strlen(opt->cfg->reducers[i].address), h);
+	for (unsigned i = 0; i < opt->cfg->reducers_n; i++) {
+		const char *name = rs_config_lasting_name(opt->cfg, &opt->cfg->reducers[i]);
+
+		h = XXH3_64bits_withSeed(name, strlen(name), h);
+	}
 	return h;
 }
 

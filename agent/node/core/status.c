@@ -138,6 +138,7 @@ static void add_reducer(struct status_reply *to, const struct exchange_report *a
 	    [REPORT_CONNECTING] = REDUCTION__V1__AGENT_REDUCER__STATE__CONNECTING,
 	    [REPORT_CONNECTED] = REDUCTION__V1__AGENT_REDUCER__STATE__CONNECTED,
 	    [REPORT_LOST] = REDUCTION__V1__AGENT_REDUCER__STATE__LOST,
+	    [REPORT_EMPTY] = REDUCTION__V1__AGENT_REDUCER__STATE__EMPTY,
 	};
 	struct report_reducer *r = &all->reducers[i];
 
@@ -171,6 +172,7 @@ static void add_report(struct status_reply *to, struct exchange_report *r, agent
 	m->retained_bytes = r->retained_bytes;
 	m->transport = r->transport;
 	m->reducers_alive = r->alive;
+	m->reducers_empty = r->empty;
 	m->degraded_ms = r->degraded_ms;
 	m->share_changes = r->share_changes;
 	if (r->balance[0])

@@ -47,7 +47,8 @@ static const struct cmdline cmdline = {
 	     "SIGPWR drains too, and does not count.\n"
 	     "Without --config it finds the reducers in CLUSTER_SPEC, TF_CONFIG or a heterogeneous job of\n"
 	     "Slurm, if there is one.\n"
-	     "SIGHUP reads the configuration again: jobs that start later use it, running jobs keep theirs.\n",
+	     "SIGHUP reads the configuration again: jobs that start later use it, running jobs keep theirs\n"
+	     "except for the addresses of reducers, which they read again by themselves.\n",
     .flags = flags,
     .flags_n = sizeof flags / sizeof flags[0],
     .refuses = check_agent_start,

@@ -34,8 +34,11 @@ void node_agent_name(char ret[static NODE_AGENT_NAME], const struct rs_config *c
 	const uint32_t key[] = {place->generation, place->node_rank, (uint32_t)geteuid()};
 	uint64_t h = node_agent_hash(node_agent_hash(0, key, sizeof key), place->job, strlen(place->job));
 
-	for (unsigned i = 0; i < cfg->reducers_n; i++)
-		h = node_agent_hash(h, cfg->reducers[i].address, strlen(cfg->reducers[i].address));
+	for (unsigned i = 0; i < cfg->reducers_n; i++) {
+		const char *name = rs_config_lasting_name(cfg, &cfg->reducers[i]);
+
+		h = node_agent_hash(h, name, strlen(name));
+	}
 	snprintf(ret, NODE_AGENT_NAME, "@reduction/local-rank-0/%.*s/%016" PRIx64, NAME_JOB, place->job, h);
 }
 

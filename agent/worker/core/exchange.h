@@ -70,9 +70,12 @@ enum {
 
 /* What has happened to a reducer. */
 enum exchange_change {
-	EXCHANGE_BACK, /* it has its share again */
-	EXCHANGE_LOST, /* no connection to it works any more; others have its shards */
-	EXCHANGE_LEFT, /* it reported itself that it ends this job; others have its shards */
+	EXCHANGE_BACK,  /* it has its share again */
+	EXCHANGE_LOST,  /* no connection to it works any more; others have its shards */
+	EXCHANGE_LEFT,  /* it reported itself that it ends this job; others have its shards */
+	EXCHANGE_EMPTY, /* its slot is empty, since the job starts without it or since it has left; others have its
+			   shards */
+	EXCHANGE_TAKEN, /* a reducer has come into an empty slot and has its share */
 };
 
 /* What an exchange is created with. Callbacks must not call the exchange. */

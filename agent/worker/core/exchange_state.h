@@ -21,6 +21,7 @@ struct loss {
 	enum rs_loss how;                /* without `reported`: how this rank lost it */
 	const struct rs_cause *reported; /* the cause that the reducer has given itself; NULL: none */
 	bool narrow;                     /* `why` says that only small messages pass */
+	bool empty;                      /* it was not there when the job started */
 };
 
 /* How a reducer was lost. */
@@ -31,6 +32,8 @@ struct reducer_loss {
 	uint64_t at_ms, idle_ms; /* when; time since its last byte */
 	struct rs_cause cause;
 	char why[CONTROL_MESSAGE]; /* the cause for people */
+	bool empty;                /* its slot is empty: it has not come yet, or has left in good order */
+	bool began_empty;          /* its slot was empty when the job started */
 	bool returned;             /* it was lost before, and came back */
 	uint32_t passed; /* bytes of the largest result that has come since it is there: so much passes both ways */
 	unsigned barren; /* returns in a row without a result of LOSS_PROOF_BYTES */
@@ -131,6 +134,16 @@ static inline uint64_t min64(uint64_t a, uint64_t b)
 static inline bool exchange_lives(const struct exchange *x, unsigned reducer)
 {
 	return x->view.lives[reducer] % 2 == 0;
+}
+
+/* Returns the number of reducers that live. */
+static inline unsigned exchange_alive(const struct exchange *x)
+{
+	unsigned n = 0;
+
+	for (unsigned r = 0; r < x->params->reducers_n; r++)
+		n += exchange_lives(x, r);
+	return n;
 }
 
 /* exchange_end.c */

@@ -128,11 +128,57 @@ static void text_add_not_started(struct text *t, const struct exchange *x)
 	text_add(t, "reducer %s has not started job %s", id, x->job);
 }
 
+/* Returns how many reducers this worker has joined on a connection or, with `started`, on
+ * all of them with START. */
+static unsigned text_count_joined(const struct exchange *x, bool started)
+{
+	unsigned n = 0;
+
+	for (unsigned r = 0; r < x->params->reducers_n; r++) {
+		bool one = false, all = true;
+
+		for (unsigned i = 0; i < x->links_n; i++) {
+			const struct link *l = &x->links[i];
+
+			if (l->reducer != r)
+				continue;
+			one |= l->state == LINK_JOINED || l->state == LINK_RUNNING;
+			all &= l->state == LINK_RUNNING;
+		}
+		n += started ? all : one;
+	}
+	return n;
+}
+
+/* Returns whether the job may start without the reducers that are not joined. */
+static bool text_has_enough(const struct exchange *x, bool started)
+{
+	return x->params->min_reducers && text_count_joined(x, started) >= x->params->min_reducers;
+}
+
+bool waits_for_slots_only(const struct exchange *x)
+{
+	return text_has_enough(x, true) && text_count_joined(x, true) == text_count_joined(x, false);
+}
+
+/* Adds the reducers that are missing, if the job cannot start without them. Returns how
+ * many there are. */
+static unsigned text_add_needed(struct text *t, const struct exchange *x)
+{
+	if (text_has_enough(x, false))
+		return 0;
+	if (x->params->min_reducers && x->params->min_reducers < x->params->reducers_n)
+		text_add(t,
+			 "%u of %u reducers are there, expected %u (job.min_reducers): ", text_count_joined(x, false),
+			 x->params->reducers_n, x->params->min_reducers);
+	return text_add_unreached(t, x);
+}
+
 void waiting_text(const struct exchange *x, uint64_t now_ms, char *buf, size_t size)
 {
 	struct text t = {.len = 0};
 
-	if (!text_add_unreached(&t, x) && !text_add_gathering(&t, x))
+	if (!text_add_needed(&t, x) && !text_add_gathering(&t, x))
 		text_add_not_started(&t, x);
 	text_add(&t, "; waiting for %" PRIu64 " s", (now_ms - x->opened_ms) / 1000);
 	snprintf(buf, size, "%s", t.buf);
@@ -155,13 +201,14 @@ static void text_add_not_back(struct text *t, const struct exchange *x, unsigned
 bool degraded_text(const struct exchange *x, uint64_t now_ms, char *buf, size_t size)
 {
 	struct text t = {.len = 0};
-	unsigned lost = 0;
+	unsigned lost = 0, alive = exchange_alive(x);
 
+	if (x->params->min_reducers && alive >= x->params->min_reducers)
+		return false; /* the others are slots, which may be empty */
+	text_add(&t, "%u of %u reducers have all shards", alive, x->params->reducers_n);
 	for (unsigned r = 0; r < x->params->reducers_n; r++)
-		lost += !exchange_lives(x, r);
-	text_add(&t, "%u of %u reducers have all shards", x->params->reducers_n - lost, x->params->reducers_n);
-	for (unsigned r = 0; r < x->params->reducers_n; r++)
-		if (!exchange_lives(x, r)) {
+		if (!exchange_lives(x, r) && !x->losses[r].empty) {
+			lost++;
 			text_add(&t, "; %s is lost for %" PRIu64 " s: %s", x->params->reducers[r].id,
 				 (now_ms - x->losses[r].at_ms) / 1000, x->losses[r].why);
 			text_add_not_back(&t, x, r);
@@ -253,7 +300,7 @@ int connect_timeout_text(const struct exchange *x, struct rs_err *e)
 	struct text t = {.len = 0};
 	const struct link *waits;
 
-	if (text_add_unreached(&t, x) > 0) {
+	if (text_add_needed(&t, x) > 0) {
 		text_add(&t, "; gave up after ");
 		text_add_duration(&t, x->opt.connect_ms);
 		return rs_fail(e, RS_ETIMEOUT, "%s", t.buf);

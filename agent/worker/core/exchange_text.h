@@ -9,6 +9,8 @@
 const char *op_text(const struct exchange_op *op, char *buf, size_t size);
 /* RS_ETIMEOUT: says which reducers or ranks are missing. */
 int connect_timeout_text(const struct exchange *x, struct rs_err *e);
+/* Returns whether the job can start, and waits only for more reducers than it needs. */
+bool waits_for_slots_only(const struct exchange *x);
 /* Says who is missing while the ranks join. */
 void waiting_text(const struct exchange *x, uint64_t now_ms, char *buf, size_t size);
 /* Says which reducers are lost. Returns false if none is. */

@@ -130,7 +130,7 @@ static void exchange_report_waiting(struct exchange *x, uint64_t now_ms)
 	x->report_ms = now_ms + (waited_ms < EXCHANGE_QUIET_MS    ? EXCHANGE_QUIET_MS
 				 : waited_ms > EXCHANGE_REPORT_MS ? EXCHANGE_REPORT_MS
 								  : waited_ms);
-	if (!x->opt.waiting)
+	if (!x->opt.waiting || waits_for_slots_only(x))
 		return;
 	waiting_text(x, now_ms, text, sizeof text);
 	x->opt.waiting(x->opt.user, text);

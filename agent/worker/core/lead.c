@@ -20,7 +20,7 @@ uint32_t lead_retained_ring(const struct exchange_params *p, uint32_t ring)
 /* Returns the lead that the configuration gives. */
 static uint64_t lead_base(const struct exchange *x)
 {
-	return exchange_params_lead(x->params, x->params->window, x->links_n);
+	return exchange_params_lead(x->params, x->params->window, x->links_n, x->features & FEATURE_SLOTS);
 }
 
 void lead_init(struct exchange *x)
@@ -96,6 +96,15 @@ int lead_take_window(struct link *l, uint32_t window, struct rs_err *e)
 	return RS_OK;
 }
 
+/* Makes room for so many retained results, before any is there. */
+static int lead_retain(struct exchange *x, uint64_t lead, struct rs_err *e)
+{
+	if (!x->retaining || x->retain.size > lead) /* it may be larger since an earlier generation */
+		return RS_OK;
+	retain_close(&x->retain);
+	return retain_init(&x->retain, x->params->priorities, lead, lead_retained_bytes(x->params), e);
+}
+
 int lead_fix(struct exchange *x, struct rs_err *e)
 {
 	uint32_t most = 0;
@@ -110,15 +119,25 @@ int lead_fix(struct exchange *x, struct rs_err *e)
 
 		most = window > most ? window : most;
 	}
-	lead = exchange_params_lead(x->params, most, x->links_n);
+	lead = exchange_params_lead(x->params, most, x->links_n, x->features & FEATURE_SLOTS);
 	if (lead <= x->max_lead)
 		return RS_OK;
-	if (x->retaining && x->retain.size <= lead) { /* it may be larger since an earlier generation */
-		retain_close(&x->retain);
-		if (retain_init(&x->retain, x->params->priorities, lead, lead_retained_bytes(x->params), e))
-			return e->code;
-	}
+	if (lead_retain(x, lead, e))
+		return e->code;
 	x->max_lead = x->own_lead = lead;
+	return RS_OK;
+}
+
+int lead_settle(struct exchange *x, struct rs_err *e)
+{
+	uint64_t base = lead_base(x);
+
+	if (base > x->own_lead) {
+		if (lead_retain(x, base, e))
+			return e->code;
+		x->own_lead = base;
+	}
+	x->max_lead = x->max_lead > base ? x->max_lead : base;
 	return RS_OK;
 }
 

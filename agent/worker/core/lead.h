@@ -38,6 +38,9 @@ int lead_take_window(struct link *l, uint32_t window, struct rs_err *e);
 /* Fixes the lead and allocates the retained results, unless it is done. Errors:
  * RS_ENOMEM. */
 int lead_fix(struct exchange *x, struct rs_err *e);
+/* The features of the job are fixed: without FEATURE_SLOTS the lead of the configuration
+ * may be larger. No chunk was sent so far. Errors: RS_ENOMEM. */
+int lead_settle(struct exchange *x, struct rs_err *e);
 /* Returns the lead that VIEW tells; 0: that of the configuration. */
 uint32_t lead_to_tell(const struct exchange *x);
 /* RESUME has given all ranks a lead; 0: that of the configuration. */

@@ -58,11 +58,11 @@ static void report_reducer(const struct exchange *x, unsigned reducer, uint64_t 
 	memcpy(ret->id, r->id, sizeof ret->id);
 	memcpy(ret->address, r->address, sizeof ret->address);
 	/* a number of the view: one more at each loss and at each return */
-	ret->losses = (x->view.lives[reducer] + 1) / 2;
-	ret->returns = x->view.lives[reducer] / 2;
+	ret->losses = (x->view.lives[reducer] + 1) / 2 - loss->began_empty;
+	ret->returns = x->view.lives[reducer] / 2 - (loss->began_empty && !loss->empty);
 	since_ms = report_links(x, reducer, ret);
 	if (!exchange_lives(x, reducer)) {
-		ret->reach = REPORT_LOST;
+		ret->reach = loss->empty ? REPORT_EMPTY : REPORT_LOST;
 		since_ms = loss->at_ms;
 		ret->narrow = loss->cause.narrow;
 		snprintf(ret->why, sizeof ret->why, "%s", loss->why);
@@ -93,16 +93,19 @@ void exchange_report(const struct exchange *x, uint64_t now_ms, struct exchange_
 	ret->waiting[0] = '\0';
 	if (x->state == EXCHANGE_JOINING)
 		waiting_text(x, now_ms, ret->waiting, sizeof ret->waiting);
-	ret->alive = 0;
+	ret->alive = ret->empty = 0;
 	ret->degraded_ms = 0;
 	for (unsigned r = 0; r < ret->reducers_n; r++) {
 		struct report_reducer *to = &ret->reducers[r];
 
 		report_reducer(x, r, now_ms, to);
-		ret->alive += to->reach != REPORT_LOST;
+		ret->alive += to->reach != REPORT_LOST && to->reach != REPORT_EMPTY;
+		ret->empty += to->reach == REPORT_EMPTY;
 		if (to->reach == REPORT_LOST && to->for_ms > ret->degraded_ms)
 			ret->degraded_ms = to->for_ms;
 	}
+	if (x->params->min_reducers && ret->alive >= x->params->min_reducers)
+		ret->degraded_ms = 0; /* it has as many as it needs */
 	for (unsigned s = 0; s < ret->shards_n; s++) {
 		ret->owner[s] = x->owner[s];
 		ret->home[s] = x->params->home[s];

@@ -15,7 +15,8 @@ enum {
 enum report_reach {
 	REPORT_CONNECTING, /* not all of its lanes have joined, or not all ranks have */
 	REPORT_CONNECTED,
-	REPORT_LOST, /* other reducers have its shards */
+	REPORT_LOST,  /* other reducers have its shards */
+	REPORT_EMPTY, /* its slot is empty: it has not come yet or has left, and other reducers have its shards */
 };
 
 /* One reducer of the configuration. */
@@ -34,7 +35,8 @@ struct report_reducer {
 	uint32_t rtt_us, min_rtt_us;  /* round trip, and the smallest one lately; the driver sets them; 0: not known */
 };
 
-/* One exchange. Invariant: alive counts the reducers that are not REPORT_LOST. */
+/* One exchange. Invariant: alive counts the reducers that are not
+ * REPORT_LOST or REPORT_EMPTY, and empty the latter. */
 struct exchange_report {
 	bool filled; /* exchange_report has filled it */
 	enum exchange_state state;
@@ -47,8 +49,8 @@ struct exchange_report {
 	uint32_t share_changes;    /* how often rank 0 has set shares */
 	char balance[REPORT_TEXT]; /* rank 0: what was said last of shares, in the last minutes; "": nothing */
 	char waiting[REPORT_TEXT]; /* who is missing; "": nobody, or not known yet */
-	uint64_t degraded_ms;      /* since the first of the reducers that are lost now was lost */
-	unsigned reducers_n, alive, shards_n;
+	uint64_t degraded_ms; /* since the first of the reducers that are lost now was lost; 0: it needs none of them */
+	unsigned reducers_n, alive, empty, shards_n;
 	struct report_reducer *reducers; /* [reducers_n] */
 	uint16_t *owner, *home; /* [shards_n]: index of the reducer that owns the shard now, and by the configuration */
 };

@@ -46,10 +46,12 @@ static bool view_any_lives(const struct exchange *x)
 
 void view_assign_shards(struct exchange *x)
 {
+	exchange_params_place_fn place =
+	    features_known(x) & FEATURE_SLOTS ? exchange_params_place_slots : exchange_params_place;
 	uint16_t *at = x->shards;
 
 	rs_assert(view_any_lives(x));
-	exchange_params_place(x->params, x->view.lives, x->view.epoch ? x->view.shares : NULL, x->owner, x->lane_of);
+	place(x->params, x->view.lives, x->view.epoch ? x->view.shares : NULL, x->owner, x->lane_of);
 	for (unsigned i = 0; i < x->links_n; i++) {
 		struct link *l = &x->links[i];
 
@@ -173,17 +175,34 @@ static void view_drop_links(struct exchange *x, unsigned reducer, const struct l
 	}
 }
 
+/* The link takes part in the current view. */
+static bool view_has_begun(const struct link *l)
+{
+	return l->state == LINK_RUNNING && l->view == l->x->view_number;
+}
+
+/* Assigns the shards by the rule of the features, which are fixed now. Nothing was sent
+ * so far. */
+static void view_assign_again(struct exchange *x)
+{
+	view_assign_shards(x);
+	for (unsigned i = 0; i < x->links_n; i++)
+		for (unsigned p = 0; view_has_begun(&x->links[i]) && p < x->params->priorities; p++)
+			stream_begin(&x->links[i], p, x->links[i].streams[p].replay);
+}
+
 /* Fixes the features when the first chunk may be sent. */
 static void view_fix_features(struct exchange *x)
 {
 	bool begins = x->view_number == 0;
 
 	for (unsigned i = 0; i < x->links_n; i++)
-		begins |= x->links[i].state == LINK_RUNNING && x->links[i].view == x->view_number;
+		begins |= view_has_begun(&x->links[i]);
 	if (!begins || x->state != EXCHANGE_RUNNING || x->features_fixed)
 		return;
 	features_fix(x);
-	if (encoded_begin(x, &x->send_error))
+	view_assign_again(x);
+	if (lead_settle(x, &x->send_error) || encoded_begin(x, &x->send_error))
 		x->next_ms = 0;
 }
 
@@ -250,13 +269,16 @@ static void view_report_change(struct exchange *x, unsigned reducer)
 {
 	struct reducer_loss *f = &x->losses[reducer];
 
-	f->returned = exchange_lives(x, reducer);
+	bool lives = exchange_lives(x, reducer);
+	enum exchange_change how = lives ? EXCHANGE_BACK : f->reported ? EXCHANGE_LEFT : EXCHANGE_LOST;
+
+	if (f->empty)
+		how = lives ? EXCHANGE_TAKEN : EXCHANGE_EMPTY;
+	f->empty &= !lives;
+	x->view.empty[reducer] = f->empty;
+	f->returned = lives;
 	if (x->opt.reducer_changed)
-		x->opt.reducer_changed(x->opt.user, &x->params->reducers[reducer],
-				       exchange_lives(x, reducer) ? EXCHANGE_BACK
-				       : f->reported              ? EXCHANGE_LEFT
-								  : EXCHANGE_LOST,
-				       f->why);
+		x->opt.reducer_changed(x->opt.user, &x->params->reducers[reducer], how, f->why);
 }
 
 /* Returns the pause before the next attempt to bring a reducer back, in milliseconds. */
@@ -327,6 +349,8 @@ static void view_mark_lost(struct exchange *x, unsigned reducer, const struct lo
 		why = own.msg;
 	f->report = reported && view_is_rank_lost(reported) ? ++x->reports_n : 0;
 	f->reported = reported != NULL;
+	f->empty = x->view.empty[reducer] = loss->empty;
+	f->began_empty |= loss->empty && x->view.lives[reducer] == 1 && x->state == EXCHANGE_JOINING;
 	f->cause =
 	    reported ? *reported : (struct rs_cause){.code = RS_EPEER, .reducer = 1 + reducer, .loss = loss->how};
 	f->cause.narrow |= loss->narrow || unheard;
@@ -379,6 +403,27 @@ void view_started(struct link *l, uint64_t now_ms)
 	view_check_running(x, now_ms);
 }
 
+/* Returns whether a connection has joined the job there. */
+static bool view_is_there(const struct exchange *x, unsigned reducer)
+{
+	bool there = false;
+
+	for (unsigned i = 0; i < x->links_n; i++)
+		there |= x->links[i].reducer == reducer && x->links[i].state >= LINK_JOINED &&
+			 x->links[i].state <= LINK_RUNNING;
+	return there;
+}
+
+/* Returns why the last attempt to connect to a reducer failed. */
+static const char *view_last_reason(const struct exchange *x, unsigned reducer)
+{
+	const struct link *l = x->links;
+
+	while (l->reducer != reducer)
+		l++;
+	return *l->reason ? l->reason : "no answer";
+}
+
 /* Takes over what another rank knows of a reducer. */
 static void view_merge_reducer(struct exchange *x, unsigned reducer, const struct control_view *v, uint64_t now_ms)
 {
@@ -397,12 +442,17 @@ static void view_merge_reducer(struct exchange *x, unsigned reducer, const struc
 	 * what the job uses; or it was lost and this rank did not notice */
 	if (life % 2 == 0 && (!here || before % 2 == 0))
 		life++;
+	loss.empty = life % 2 && (v->empty[reducer] || (before == 0 && life == 1 && x->state == EXCHANGE_JOINING &&
+							!view_is_there(x, reducer)));
+	if (loss.empty)
+		loss.why = view_last_reason(x, reducer);
 	x->view.lives[reducer] = life;
 	if (v->lost == reducer + 1)
 		loss = (struct loss){.why = v->why,
 				     .how = v->cause.loss,
 				     .reported = v->reported ? &v->cause : NULL,
-				     .narrow = v->cause.narrow};
+				     .narrow = v->cause.narrow,
+				     .empty = loss.empty};
 	if (life % 2)
 		view_mark_lost(x, reducer, &loss, NULL, now_ms);
 	else
@@ -486,6 +536,12 @@ int view_resumed(struct link *l, const struct control_view *v, struct rs_err *e)
 	return RS_OK;
 }
 
+/* Returns whether the job can do with one reducer less. */
+static bool view_may_lack(const struct exchange *x)
+{
+	return x->params->min_reducers && exchange_alive(x) > x->params->min_reducers;
+}
+
 /* The last living reducer continues as long as it can. */
 void view_drained(struct link *l, uint64_t now_ms)
 {
@@ -495,7 +551,9 @@ void view_drained(struct link *l, uint64_t now_ms)
 	for (unsigned r = 0; r < x->params->reducers_n; r++)
 		others |= r != l->reducer && exchange_lives(x, r);
 	if (others && link_lives(l) && x->state == EXCHANGE_RUNNING)
-		view_lose_reducer(x, l->reducer, &(struct loss){.why = "it is shutting down"}, NULL, now_ms);
+		view_lose_reducer(x, l->reducer,
+				  &(struct loss){.why = "it is shutting down", .empty = view_may_lack(x)}, NULL,
+				  now_ms);
 }
 
 void view_drop_unreached(struct exchange *x, uint64_t now_ms)
@@ -512,12 +570,8 @@ void view_drop_unreached(struct exchange *x, uint64_t now_ms)
 	for (unsigned r = 0; r < x->params->reducers_n; r++)
 		joined += there[r];
 	for (unsigned r = 0; joined >= need && r < x->params->reducers_n; r++) {
-		const struct link *l = x->links;
-
-		if (reached[r] || !exchange_lives(x, r))
-			continue;
-		while (l->reducer != r)
-			l++;
-		view_lose_reducer(x, r, &(struct loss){.why = *l->reason ? l->reason : "no answer"}, NULL, now_ms);
+		if (!reached[r] && exchange_lives(x, r))
+			view_lose_reducer(x, r, &(struct loss){.why = view_last_reason(x, r), .empty = true}, NULL,
+					  now_ms);
 	}
 }

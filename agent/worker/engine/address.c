@@ -2,13 +2,24 @@
 #include "agent/worker/engine/address.h"
 
 #include <netinet/in.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 int engine_address_init(struct engine_address *a, const char *text, struct rs_err *e)
 {
 	*a = (struct engine_address){.lookup = NULL};
-	return rs_host_port_split(&a->to, text, false, e);
+	return engine_address_set(a, text, e);
+}
+
+int engine_address_set(struct engine_address *a, const char *text, struct rs_err *e)
+{
+	if (a->text[0] && strcmp(a->text, text) == 0)
+		return RS_OK;
+	a->unknown_since_ms = 0;
+	a->tries = 0;
+	snprintf(a->text, sizeof a->text, "%s", text);
+	return text[0] ? rs_host_port_split(&a->to, text, false, e) : RS_OK;
 }
 
 void engine_address_close(struct engine_address *a)
@@ -58,6 +69,10 @@ enum engine_address_step engine_address_begin(struct engine_address *a, struct w
 	struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICHOST | AI_NUMERICSERV};
 	struct addrinfo *list;
 
+	if (!a->text[0]) {
+		rs_fail(e, RS_EIO, "its slot is empty: the configuration gives no address");
+		return ENGINE_ADDRESS_FAILED;
+	}
 	if (getaddrinfo(a->to.host, a->to.port, &hints, &list) == 0)
 		return engine_address_choose(a, list, e);
 	if (strchr(a->to.host, ':')) {

@@ -8,6 +8,7 @@
 
 #include "agent/worker/engine/lookup.h"
 #include "common/address.h"
+#include "config/limits.h"
 
 #include <stdbool.h>
 #include <sys/socket.h>
@@ -23,6 +24,7 @@ enum engine_address_step {
  * needed any more stays until it is taken or the address is closed, so that there is at
  * most one thread. */
 struct engine_address {
+	char text[RS_ADDRESS_MAX];
 	struct rs_host_port to;
 	struct lookup *lookup;      /* NULL: none is running */
 	unsigned tries;             /* selects one of the addresses of a name */
@@ -32,15 +34,18 @@ struct engine_address {
 	    unknown_since_ms; /* since then every answer was that the name does not exist; 0: the last one was not */
 };
 
-/* Parses `text`: "host:port" or "[IPv6]:port". Errors: RS_ECONFIG. */
+/* Parses `text`: "host:port" or "[IPv6]:port", or "": none so far. Errors: RS_ECONFIG. */
 int engine_address_init(struct engine_address *a, const char *text, struct rs_err *e);
+/* Takes another text, which may be the same; only if not busy. Errors: RS_ECONFIG. */
+int engine_address_set(struct engine_address *a, const char *text, struct rs_err *e);
 /* Releases the address; does not wait for a lookup. */
 void engine_address_close(struct engine_address *a);
 
 /* Returns whether a lookup is running, needed or not: then no attempt can begin. */
 bool engine_address_busy(const struct engine_address *a);
-/* Begins an attempt; only if not busy. After ENGINE_ADDRESS_WAIT, *ended is set and then
- * `wake` is sent when the lookup has ended. Errors: RS_ENOMEM. */
+/* Begins an attempt; only if not busy. Without an address it fails. After
+ * ENGINE_ADDRESS_WAIT, *ended is set and then `wake` is sent when the lookup has ended.
+ * Errors: RS_EIO (there is no address), RS_ENOMEM. */
 enum engine_address_step engine_address_begin(struct engine_address *a, struct wakeup *wake, _Atomic bool *ended,
 					      struct rs_err *e);
 /* Takes the result of a lookup that may have ended; the address is not busy afterwards.

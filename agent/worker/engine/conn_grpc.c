@@ -286,10 +286,9 @@ static void conn_grpc_resolve(struct grpc *c, enum engine_address_step step, con
 static void conn_grpc_looked_up(struct conn *conn)
 {
 	struct grpc *c = (struct grpc *)conn;
-	const struct rs_config *cfg = c->conn.en->opt.cfg;
 	struct rs_err e;
 	enum engine_address_step step =
-	    engine_address_take(&c->address, rs_config_resolve_ms(cfg), conn_grpc_now(c), &e);
+	    engine_address_take(&c->address, engine_patience_ms(c->conn.en), conn_grpc_now(c), &e);
 
 	if (c->state == GRPC_RESOLVING)
 		conn_grpc_resolve(c, step, &e);
@@ -300,8 +299,13 @@ static void conn_grpc_begin(struct grpc *c)
 	struct engine *en = c->conn.en;
 	struct rs_err e;
 
+	engine_refresh_addresses(en);
+	rs_config_tls_name(&en->addresses.reducers[exchange_reducer(en->x, c->conn.link)], c->name);
 	exchange_connecting(en->x, c->conn.link, conn_grpc_now(c));
-	conn_grpc_resolve(c, engine_address_begin(&c->address, &en->wake, &en->lookup_ended, &e), &e);
+	if (engine_address_set(&c->address, exchange_address(en->x, c->conn.link), &e))
+		conn_grpc_lose(c, e.msg);
+	else
+		conn_grpc_resolve(c, engine_address_begin(&c->address, &en->wake, &en->lookup_ended, &e), &e);
 }
 
 static bool conn_grpc_service(struct conn *conn)
@@ -360,7 +364,6 @@ int conn_grpc_new(struct conn **ret, struct engine *en, unsigned link, struct rs
 	c->conn = (struct conn){.ops = &ops, .en = en, .link = link};
 	c->socket.fd = -1;
 	wakeup_init(&c->wakeup, &en->wakeups, conn_grpc_on_woken);
-	rs_config_tls_name(&en->opt.cfg->reducers[exchange_reducer(en->x, link)], c->name);
 	rc = engine_address_init(&c->address, exchange_address(en->x, link), e);
 	if (rc) {
 		free(c);

@@ -432,10 +432,9 @@ static void conn_tcp_resolve(struct tcp *c, enum engine_address_step step, const
 static void conn_tcp_looked_up(struct conn *conn)
 {
 	struct tcp *c = (struct tcp *)conn;
-	const struct rs_config *cfg = c->conn.en->opt.cfg;
 	struct rs_err e;
 	enum engine_address_step step =
-	    engine_address_take(&c->address, rs_config_resolve_ms(cfg), conn_tcp_now(c), &e);
+	    engine_address_take(&c->address, engine_patience_ms(c->conn.en), conn_tcp_now(c), &e);
 
 	if (c->state == CONN_RESOLVING)
 		conn_tcp_resolve(c, step, &e);
@@ -447,8 +446,12 @@ static void conn_tcp_begin(struct tcp *c)
 	struct rs_err e;
 
 	engine_tls_refresh(&en->tls);
+	engine_refresh_addresses(en);
 	exchange_connecting(en->x, c->conn.link, conn_tcp_now(c));
-	conn_tcp_resolve(c, engine_address_begin(&c->address, &en->wake, &en->lookup_ended, &e), &e);
+	if (engine_address_set(&c->address, exchange_address(en->x, c->conn.link), &e))
+		conn_tcp_lose(c, e.msg);
+	else
+		conn_tcp_resolve(c, engine_address_begin(&c->address, &en->wake, &en->lookup_ended, &e), &e);
 }
 
 static bool conn_tcp_service(struct conn *conn)

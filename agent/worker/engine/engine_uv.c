@@ -86,13 +86,21 @@ static void engine_on_balance(void *user, enum balance_kind kind, bool did, cons
 
 static void engine_on_reducer(void *user, const struct rs_reducer *r, enum exchange_change how, const char *why)
 {
-	static const char *const events[] = {
-	    [EXCHANGE_BACK] = "reducer-back", [EXCHANGE_LOST] = "reducer-lost", [EXCHANGE_LEFT] = "reducer-left"};
+	static const char *const events[] = {[EXCHANGE_BACK] = "reducer-back",
+					     [EXCHANGE_LOST] = "reducer-lost",
+					     [EXCHANGE_LEFT] = "reducer-left",
+					     [EXCHANGE_EMPTY] = "slot-empty",
+					     [EXCHANGE_TAKEN] = "slot-taken"};
 	struct engine *en = user;
+	bool slot = how == EXCHANGE_EMPTY || how == EXCHANGE_TAKEN;
+	int level = !slot ? RS_LOG_WARN : en->opt.rank ? RS_LOG_DEBUG : RS_LOG_INFO;
 
-	rs_log(en->opt.log, RS_LOG_WARN, events[how], rs_kv_s("reducer", r->id),
+	rs_log(en->opt.log, level, events[how], rs_kv_s("reducer", r->id),
 	       rs_kv_s("address", rs_config_address(en->opt.cfg, r)), rs_kv_s("job", en->opt.job),
-	       rs_kv_u("rank", en->opt.rank), rs_kv_s("reason", how == EXCHANGE_BACK ? "it has its share again" : why));
+	       rs_kv_u("rank", en->opt.rank),
+	       rs_kv_s("reason", how == EXCHANGE_BACK    ? "it has its share again"
+				 : how == EXCHANGE_TAKEN ? "a reducer has come and has its share"
+							 : why));
 }
 
 static void engine_on_nonfinite(void *user, const struct rs_err *what)
@@ -177,12 +185,15 @@ static int engine_init_exchange(struct engine *en, struct rs_err *e)
 	if (!rc && guarded)
 		rc = engine_check_secret(en, e);
 	if (!rc)
-		rc = engine_tls_init(&en->tls, o->cfg, o->log, e);
+		rc = engine_addresses_init(&en->addresses, o->cfg, e);
+	if (!rc)
+		rc = engine_tls_init(&en->tls, o->cfg, en->addresses.reducers, o->log, e);
 	if (!rc && o->cfg->job.grpc)
 		rc = engine_grpc_init(&en->grpc, o->cfg, e);
 	if (rc)
 		return rc;
 
+	xo.params.reducers = en->addresses.reducers;
 	rc = exchange_new(&en->x, &xo, uv_now(&en->loop), e);
 	if (rc)
 		return rc;
@@ -214,6 +225,7 @@ static void engine_release(struct engine *en)
 	exchange_free(en->x);
 	engine_tls_tell(&en->tls, UINT64_MAX);
 	engine_tls_close(&en->tls);
+	engine_addresses_close(&en->addresses);
 	pthread_mutex_destroy(&en->lock);
 	pthread_mutex_destroy(&en->loop_lock);
 	free(en);

@@ -18,6 +18,7 @@
 #ifndef RS_AGENT_WORKER_ENGINE_ENGINE_UV_H
 #define RS_AGENT_WORKER_ENGINE_ENGINE_UV_H
 
+#include "agent/worker/engine/addresses.h"
 #include "agent/worker/engine/engine.h"
 #include "agent/worker/engine/grpc.h"
 #include "agent/worker/engine/poll.h"
@@ -95,6 +96,7 @@ struct engine {
 	struct rs_spin spin;  /* of the thread that set `waiting`; also used without loop_lock */
 	struct engine_poll poll;
 	struct exchange *x;
+	struct engine_addresses addresses;
 	struct engine_tls tls;
 	struct engine_grpc grpc;
 	uv_loop_t loop;
@@ -153,6 +155,13 @@ static inline uint64_t engine_trace_us(const struct engine *en)
 void engine_trace_take(struct engine *en, const struct engine_trace_ask *ask);
 /* Ends the trace if all operations are recorded. Only while a trace runs. */
 void engine_trace_check(struct engine *en);
+
+/* addresses.c: reads the addresses of the reducers again if their file has changed. Call
+ * it before an attempt to connect. Logs what has changed. */
+void engine_refresh_addresses(struct engine *en);
+/* Returns for how long a reducer's name may not exist before an attempt counts as
+ * rejected. */
+uint32_t engine_patience_ms(const struct engine *en);
 
 /* serve.c: serves all connections in turn, starting with `first`, until none has anything
  * to do. With loop_lock held. */

@@ -30,23 +30,34 @@ static void engine_tls_tell_validity(const struct engine_tls *t)
 	       rs_kv_i("days", tls_own_days(t->ctx, date)), rs_kv_s("file", t->cfg->security.certificate));
 }
 
-int engine_tls_init(struct engine_tls *t, const struct rs_config *cfg, const struct rs_log *log, struct rs_err *e)
+int engine_tls_init(struct engine_tls *t, const struct rs_config *cfg, const struct rs_reducer *reducers,
+		    const struct rs_log *log, struct rs_err *e)
 {
 	int rc;
 
-	*t = (struct engine_tls){.cfg = cfg, .log = log, .limit = {.event = "tls-failed", .per_s = ENGINE_TLS_LINES}};
+	*t = (struct engine_tls){
+	    .cfg = cfg, .reducers = reducers, .log = log, .limit = {.event = "tls-failed", .per_s = ENGINE_TLS_LINES}};
 	if (cfg->security.tls == TLS_OFF)
 		return RS_OK;
 	t->peers = calloc(cfg->reducers_n, sizeof *t->peers);
 	if (!t->peers)
 		return rs_oom(e, cfg->reducers_n * sizeof *t->peers, "TLS");
 	for (unsigned i = 0; i < cfg->reducers_n; i++)
-		rs_config_tls_name(&cfg->reducers[i], t->peers[i].name);
+		rs_config_tls_name(&reducers[i], t->peers[i].name);
 	engine_tls_stat_files(cfg, t->files);
 	rc = rs_config_tls_context(&t->ctx, RS_TLS_WORKER, cfg, e);
 	if (!rc)
 		engine_tls_tell_validity(t);
 	return rc;
+}
+
+void engine_tls_rename(struct engine_tls *t, unsigned reducer)
+{
+	if (!t->peers)
+		return;
+	rs_config_tls_name(&t->reducers[reducer], t->peers[reducer].name);
+	SSL_SESSION_free(t->peers[reducer].session);
+	t->peers[reducer].session = NULL;
 }
 
 static void engine_tls_forget_sessions(struct engine_tls *t)
@@ -108,7 +119,7 @@ void engine_tls_refresh(struct engine_tls *t)
 
 void engine_tls_failed(struct engine_tls *t, unsigned reducer, const char *reason, uint64_t now_ms)
 {
-	const struct rs_reducer *r = &t->cfg->reducers[reducer];
+	const struct rs_reducer *r = &t->reducers[reducer];
 
 	engine_tls_tell(t, now_ms);
 	if (rs_log_limit_pass(&t->limit, now_ms))

@@ -27,6 +27,7 @@ enum { ENGINE_TLS_FILES = 3 };
  * either. */
 struct engine_tls {
 	const struct rs_config *cfg;
+	const struct rs_reducer *reducers; /* [cfg->reducers_n]; borrowed */
 	const struct rs_log *log;
 	SSL_CTX *ctx;                            /* NULL: security.tls is off */
 	struct rs_stamp files[ENGINE_TLS_FILES]; /* as last read */
@@ -34,9 +35,12 @@ struct engine_tls {
 	struct rs_log_limit limit;
 };
 
-/* Loads the files, and warns if the own certificate ends soon. cfg and log must stay
- * valid. Errors: those of tls_worker. */
-int engine_tls_init(struct engine_tls *t, const struct rs_config *cfg, const struct rs_log *log, struct rs_err *e);
+/* Loads the files, and warns if the own certificate ends soon. cfg, reducers and log must
+ * stay valid. Errors: those of tls_worker. */
+int engine_tls_init(struct engine_tls *t, const struct rs_config *cfg, const struct rs_reducer *reducers,
+		    const struct rs_log *log, struct rs_err *e);
+/* The address of a reducer has changed: its certificate is for another name. */
+void engine_tls_rename(struct engine_tls *t, unsigned reducer);
 void engine_tls_close(struct engine_tls *t);
 
 /* Returns whether this connection to a reducer may be made now, or must wait until

@@ -316,6 +316,11 @@ static double agent_alive(const agent_job *j)
 	return j->reducers_alive;
 }
 
+static double agent_empty(const agent_job *j)
+{
+	return j->reducers_empty;
+}
+
 static double agent_degraded(const agent_job *j)
 {
 	return (double)j->degraded_ms / 1e3;
@@ -340,6 +345,8 @@ static const struct {
     {"reduction_agent_job_received_bytes", "Bytes received from reducers.", METRICS_COUNTER, agent_in},
     {"reduction_agent_job_reducers", "Reducers of the job; 0: it has not started.", METRICS_GAUGE, agent_reducers},
     {"reduction_agent_job_alive_reducers", "Reducers that are not lost.", METRICS_GAUGE, agent_alive},
+    {"reduction_agent_job_empty_slots", "Slots of the configuration without a reducer: it has not come, or has left.",
+     METRICS_GAUGE, agent_empty},
     {"reduction_agent_job_degraded_seconds", "Time since the first of the lost reducers was lost; 0: none is lost.",
      METRICS_GAUGE, agent_degraded},
     {"reduction_agent_job_share_changes", "Times that the shares of the reducers were changed.", METRICS_COUNTER,

@@ -65,7 +65,11 @@ static double job_weight(const job *j)
 
 static double job_lost(const job *j)
 {
-	return (double)j->n_lost;
+	double n = 0;
+
+	for (size_t i = 0; i < j->n_lost; i++)
+		n += !j->lost[i]->empty;
+	return n;
 }
 
 static double job_latest(const job *j)

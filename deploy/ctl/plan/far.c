@@ -60,7 +60,7 @@ void plan_far(struct plan *p, const struct rs_config *cfg)
 		return;
 	take_windows(p, cfg, &params);
 	if (cfg->job.retain && p->reducers_n > 1)
-		far->retained = (exchange_params_lead(&params, far->window, far->connections) + 1) *
+		far->retained = (exchange_params_lead(&params, far->window, far->connections, !cfg->job.baseline) + 1) *
 				cfg->sharding.priorities * result_bytes(&params);
 }
 

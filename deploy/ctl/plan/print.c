@@ -87,6 +87,10 @@ static void print_head(const struct page *g)
 		fprintf(g->out, " with %u ranks each", p->ranks);
 	fprintf(g->out, ", %u reducer%s, %u machines\n", p->reducers_n, p->reducers_n == 1 ? "" : "s",
 		p->net.machines_n);
+	if (rs_config_has_slots(g->cfg))
+		fprintf(g->out,
+			"%swith a reducer in all of its slots; the job starts with %u: --reducers %u predicts that\n",
+			g->prefix, g->cfg->job.min_reducers, g->cfg->job.min_reducers);
 	if (p->net.racks_n == 1)
 		return;
 	value_format_rate((uint64_t)(p->net.uplink * 8 + 0.5), rate, sizeof rate);

@@ -61,7 +61,8 @@ class Vectors(unittest.TestCase):
                 for entry in entries if section in self.vectors.CHECKS else []:
                     for key in OUTPUTS & set(entry):
                         value = entry[key]
-                        if (section, key) in (("bad", "hex"), ("placements", "owner"), ("codes", "encoded")):
+                        if (section, key) in (("bad", "hex"), ("placements", "owner"), ("slots", "owner"),
+                                              ("codes", "encoded")):  # fmt: skip
                             continue  # another input may have the same output
                         if isinstance(value, list):
                             changed = value[:-1] + [[255, 0] if isinstance(value[-1], list) else value[-1] + 1]

@@ -143,12 +143,12 @@ class StartOrder(unittest.TestCase):
         with harness.Cluster(reducers=2, start=False, config=config) as c:
             c.start_reducer(0)
             workers = c.start_workers(2, GATED)
+            workers[0].wait_text("slot-empty reducer=r1 .*connection refused")
             for w in workers:
-                w.wait_text("reducer-lost reducer=r1 .*connection refused")
                 w.said("open")
             c.start_reducer(1)
+            workers[0].wait_text("slot-taken reducer=r1 ")
             for w in workers:
-                w.wait_text("reducer-back reducer=r1 ")
                 w.tell()
             self.summed(c, workers, 3.0)
 

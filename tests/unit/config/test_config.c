@@ -322,8 +322,50 @@ START_TEST(a_pipe_of_a_shell_is_read)
 	snprintf(path, sizeof path, "/dev/fd/%d", fd[0]);
 	ck_assert_int_eq(rs_config_load(&cfg, path, &e), RS_OK);
 	ck_assert_str_eq(cfg.job.name, "a");
+	ck_assert_str_eq(cfg.source.file, ""); /* it cannot be read again */
 	rs_config_close(&cfg);
 	close(fd[0]);
+}
+END_TEST
+
+/* A file that may be read again has an absolute path and a stamp. From another reading a
+ * reducer takes its addresses, and nothing from one without its id. */
+START_TEST(addresses_are_taken_from_another_reading)
+{
+	static const char slots[] = "job: {min_reducers: 1}\n"
+				    "reducers: [{id: a, address: h1}, {id: b, address: h2, tls_name: n}, {id: c}]\n",
+			  later[] = "reducers: [{id: x, address: h9}, {id: b, address: h3, weight: 9}]\n";
+	struct rs_config cfg, fresh;
+	struct rs_reducer a, b, c;
+	struct rs_err e;
+
+	ck_assert_int_eq(rs_config_load(&cfg, "config/examples/four-reducers.yaml", &e), RS_OK);
+	ck_assert_int_eq(cfg.source.file[0], '/');
+	ck_assert_uint_ne(cfg.source.stamp.inode, 0);
+	ck_assert(!rs_config_has_slots(&cfg));
+	rs_config_close(&cfg);
+
+	parse(&cfg, slots, strlen(slots));
+	ck_assert(rs_config_has_slots(&cfg));
+	check_reparses(&cfg);
+	ck_assert_str_eq(cfg.reducers[2].address, "");
+	ck_assert_str_eq(cfg.reducers[2].grpc, "");
+	ck_assert_str_eq(cfg.reducers[2].host, "c");
+	ck_assert_str_eq(rs_config_lasting_name(&cfg, &cfg.reducers[0]), "a");
+	a = cfg.reducers[0];
+	b = cfg.reducers[1];
+	c = cfg.reducers[2];
+	parse(&fresh, later, strlen(later));
+	ck_assert(!rs_config_take_addresses(&a, &fresh));
+	ck_assert(!rs_config_take_addresses(&c, &fresh));
+	ck_assert(rs_config_take_addresses(&b, &fresh));
+	ck_assert_str_eq(b.address, "h3:7600");
+	ck_assert_str_eq(b.grpc, "h3:7601");
+	ck_assert_str_eq(b.tls_name, "");
+	ck_assert_double_eq(b.weight, 1);
+	ck_assert(!rs_config_take_addresses(&b, &fresh));
+	rs_config_close(&fresh);
+	rs_config_close(&cfg);
 }
 END_TEST
 
@@ -430,6 +472,7 @@ int main(void)
 	tcase_add_test(tc, a_byte_order_mark_is_skipped);
 	tcase_add_test(tc, a_pipe_of_a_shell_is_read);
 	tcase_add_loop_test(tc, digest_covers_the_settings_that_ranks_must_share, 0, COUNT(digests));
+	tcase_add_test(tc, addresses_are_taken_from_another_reading);
 	tcase_add_test(tc, digest_is_stable);
 	tcase_add_test(tc, examples_are_good);
 	tcase_add_test(tc, readme_is_up_to_date);

@@ -31,7 +31,7 @@ static const struct {
     {"reducers:\n  r0: {address: a}\n", "f:2:3: reducers: found a mapping, expected a list of 1 to 256 reducers"},
     {"reducers:\n", "f:1:10: reducers: found nothing, expected a list of 1 to 256 reducers"},
     {"reducers: []\n", "f:1:11: reducers: found a list of 0, expected a list of 1 to 256 reducers"},
-    {"reducers: [r0]\n", "f:1:12: reducers[0]: found \"r0\", expected a mapping with id and address"},
+    {"reducers: [r0]\n", "f:1:12: reducers[0]: found \"r0\", expected a mapping with id"},
     {"sharding: {map: [r0]}\n", "f:1:17: sharding.map: found a list, expected a mapping from shards to reducers, as "
 				"{0-31: r0, 32-63: r1}"},
     {"sharding: {map: }\n", "f:1:17: sharding.map: found nothing, expected a mapping from shards to reducers, as "
@@ -162,6 +162,10 @@ static const struct {
      "f:1:43: reducers[0].bandwidth: found \"999bit\", expected a number with kbit, mbit or gbit, or as "
      "10Gbps (B would be bytes), from 1kbit to 100000gbit, or auto"},
     {"plan: {workers: 1}\n", "f:1:17: plan.workers: found \"1\", expected a whole number from 2 to 4096, or auto"},
+    {"job: {min_reducers: 2}\nreducers: [{id: a, address: b}, {id: c}]\n",
+     "f:2:33: reducers[1]: found no address, expected one"},
+    {"job: {min_reducers: 1, failover: fail}\nreducers: [{id: a, address: b}, {id: c}]\n",
+     "f:2:33: reducers[1]: found no address, expected one"},
     {"reducers: [{id: a, address: b, lanes: 1}, {id: c}]\n", "f:1:43: reducers[1]: found no address, expected one"},
 
     /* shards */
@@ -242,7 +246,7 @@ static const struct {
     {"job: {name: a b, checksum: 3}\n", "f:1:13: job.|f:1:28: job.|"},
     {"jobs: {}\njob: 3\nsharding:\n  windo: 1\n  window: 0\n", "f:1:1: found|f:2:6: job: |f:4:3: shard|f:5:11: shar|"},
     {"reducers: [{id: a}, r1, {id: a, address: b, lanes: x}, {id: '', address: c}]\n",
-     "f:1:12: redu|f:1:21: redu|f:1:52: redu|f:1:61: redu|"},
+     "f:1:21: redu|f:1:52: redu|f:1:61: redu|"},
     {"reducers: [{id: a, address: b}, {id: a, address: c}]\n", "f:1:38: redu|"},
     /* errors between keys are only looked for if the keys are good; the file as a whole
      * is not reported */

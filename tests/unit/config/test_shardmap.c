@@ -344,6 +344,135 @@ START_TEST(loads_stay_even)
 }
 END_TEST
 
+/* Slots: with any set of living reducers no shard of a living reducer moves, and none
+ * gets more than its share, rounded up. When one more comes, few shards move but those
+ * that it gets; the first that is lost moves its own alone. */
+enum { SLOTS_SETS = 400, SLOTS_MOST = 64 };
+static const struct {
+	unsigned reducers, shards, weights; /* weights of the reducers in turn: 1 to this number */
+	unsigned moved;                     /* per cent of all shards that may move beside the newcomer's, on average */
+} slots[] = {
+    {2, 64, 1, 0},  {3, 66, 1, 0},   {4, 64, 1, 1}, {8, 64, 1, 3},
+    {16, 64, 1, 6}, {64, 256, 1, 5}, {5, 80, 3, 2}, {12, 192, 4, 4},
+};
+
+struct slots_case {
+	struct rs_reducer reducers[SLOTS_MOST];
+	uint16_t home[RS_SHARDS_MAX];
+	unsigned share[SLOTS_MOST];
+	struct exchange_params p;
+};
+
+static void slots_open(struct slots_case *c, int row)
+{
+	struct rs_err e;
+	unsigned n = slots[row].reducers;
+
+	memset(c, 0, sizeof *c);
+	for (unsigned r = 0; r < n; r++) {
+		c->reducers[r].weight = 1 + r % slots[row].weights;
+		c->reducers[r].lanes = 1 + r % 2;
+	}
+	ck_assert_int_eq(shardmap_deal(c->home, slots[row].shards, c->reducers, n, &e), RS_OK);
+	for (unsigned s = 0; s < slots[row].shards; s++)
+		c->share[c->home[s]]++;
+	c->p = (struct exchange_params){
+	    .reducers = c->reducers, .reducers_n = n, .home = c->home, .shards = slots[row].shards};
+}
+
+static void slots_place(const struct slots_case *c, const uint32_t *lives, uint16_t *owner)
+{
+	uint16_t lane[RS_SHARDS_MAX];
+	unsigned load[SLOTS_MOST] = {0}, living = 0;
+
+	exchange_params_place_slots(&c->p, lives, NULL, owner, lane);
+	for (unsigned r = 0; r < c->p.reducers_n; r++)
+		living += lives[r] % 2 ? 0 : c->share[r];
+	for (unsigned s = 0; s < c->p.shards; s++) {
+		ck_assert_uint_eq(lives[owner[s]] % 2, 0);
+		ck_assert(lives[c->home[s]] % 2 || owner[s] == c->home[s]);
+		ck_assert_uint_lt(lane[s], c->reducers[owner[s]].lanes);
+		load[owner[s]]++;
+	}
+	for (unsigned r = 0; r < c->p.reducers_n; r++)
+		ck_assert_uint_le(load[r], lives[r] % 2 ? 0 : (c->p.shards * c->share[r] + living - 1) / living);
+}
+
+/* Returns how many shards are on another reducer although neither is `changed`. */
+static unsigned slots_moved(const struct slots_case *c, const uint16_t *a, const uint16_t *b, unsigned changed)
+{
+	unsigned n = 0;
+
+	for (unsigned s = 0; s < c->p.shards; s++)
+		n += a[s] != b[s] && a[s] != changed && b[s] != changed;
+	return n;
+}
+
+START_TEST(few_shards_move)
+{
+	static struct slots_case c;
+	uint16_t before[RS_SHARDS_MAX], after[RS_SHARDS_MAX];
+	unsigned n = slots[_i].reducers, moved = 0;
+	uint64_t state = 88172645463325252;
+
+	slots_open(&c, _i);
+	for (unsigned set = 0; set < SLOTS_SETS; set++) {
+		uint32_t lives[SLOTS_MOST];
+		unsigned dead = 0, comes;
+
+		for (unsigned r = 0; r < n; r++) {
+			state ^= state << 13, state ^= state >> 7, state ^= state << 17;
+			lives[r] = (state >> 20) % 100 < 100 * (set % 8) / 8;
+			dead += lives[r];
+		}
+		comes = (unsigned)(state % n);
+		dead += 1 - lives[comes];
+		lives[comes] = 1;
+		if (dead == n)
+			continue;
+		slots_place(&c, lives, before);
+		lives[comes] = 2;
+		slots_place(&c, lives, after);
+		moved += slots_moved(&c, before, after, comes);
+		if (dead == 1)
+			ck_assert_uint_eq(slots_moved(&c, before, after, comes), 0);
+	}
+	ck_assert_uint_le(moved * 100, slots[_i].moved * slots[_i].shards * SLOTS_SETS);
+}
+END_TEST
+
+/* Shares of a view are the weights. */
+START_TEST(shares_decide)
+{
+	static struct slots_case c;
+	uint16_t owner[RS_SHARDS_MAX], lane[RS_SHARDS_MAX];
+	const uint32_t lives[] = {0, 0, 1, 0}, shares[] = {10, 20, 40, 2};
+	unsigned load[4] = {0};
+
+	slots_open(&c, 2);
+	exchange_params_place_slots(&c.p, lives, shares, owner, lane);
+	for (unsigned s = 0; s < c.p.shards; s++)
+		load[owner[s]]++;
+	ck_assert_uint_eq(load[2], 0);
+	ck_assert_uint_le(load[3], 5);
+	for (unsigned r = 0; r < 2; r++)
+		ck_assert_uint_le(load[r], (64 * shares[r] + 31) / 32 + 2);
+}
+END_TEST
+
+/* What a worker retains does not grow with the slots that a job declares. */
+START_TEST(lead_is_bounded)
+{
+	const struct exchange_params p = {.shards = 4096, .window = 8, .lead_most = LEAD_MOST};
+
+	ck_assert_uint_eq(exchange_params_lead(&p, 8, 1, true), LEAD_MOST);
+	ck_assert_uint_eq(exchange_params_lead(&p, 8, 64 * 256, true), LEAD_MOST);
+	ck_assert_uint_eq(exchange_params_lead(&p, 8, 1, false), 4096);
+	ck_assert_uint_eq(exchange_params_lead(&p, 8, 1024, false), 8192);
+	ck_assert_uint_eq(exchange_params_lead(&p, 100, 8, true), 800); /* long links need it */
+}
+END_TEST
+
 #define COUNT(array) (int)(sizeof(array) / sizeof(array)[0])
 
 int main(void)
@@ -364,6 +493,9 @@ int main(void)
 	tcase_add_loop_test(tc, shares_replace_the_map, 0, COUNT(shared));
 	tcase_add_loop_test(tc, counts_follow_shares, 0, 300);
 	tcase_add_test(tc, too_few_shards_for_shares);
+	tcase_add_loop_test(tc, few_shards_move, 0, COUNT(slots));
+	tcase_add_test(tc, shares_decide);
+	tcase_add_test(tc, lead_is_bounded);
 	suite_add_tcase(suite, tc);
 	runner = srunner_create(suite);
 	srunner_run_all(runner, CK_NORMAL);

@@ -414,10 +414,12 @@ START_TEST(views_survive_a_round_trip)
 	v.cause = (struct rs_cause){.code = RS_EPEER, .rank = UINT16_MAX, .reducer = v.n, .loss = RS_LOSS_RESET};
 	v.features = UINT64_MAX;
 	v.lead = UINT32_MAX;
+	memset(v.empty, true, v.n);
 	len = control_pack_view(out, &v);
 	ck_assert_uint_le(len, CONTROL_VIEW);
 	memset(&got, 0xa5, sizeof got);
 	ck_assert_int_eq(control_unpack_view(out, len, &got, &e), RS_OK);
+	ck_assert_mem_eq(got.empty, v.empty, v.n);
 	ck_assert_uint_eq(got.n, v.n);
 	ck_assert_mem_eq(got.lives, v.lives, sizeof v.lives);
 	ck_assert_mem_eq(got.start, v.start, sizeof v.start);

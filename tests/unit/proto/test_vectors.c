@@ -224,7 +224,8 @@ static int check_map(const struct ydoc_node *n, struct rs_err *e)
 	return rc;
 }
 
-static int check_placement(const struct ydoc_node *n, struct rs_err *e)
+/* slots: by the rule of jobs with FEATURE_SLOTS. */
+static int check_places(const struct ydoc_node *n, bool slots, struct rs_err *e)
 {
 	struct exchange_params params;
 	static struct setup s;
@@ -258,7 +259,7 @@ static int check_placement(const struct ydoc_node *n, struct rs_err *e)
 	for (unsigned i = 0; shared && i < count; i++)
 		shares[i] = (uint32_t)numbers[i];
 	params = rs_config_exchange(&s.cfg);
-	exchange_params_place(&params, lives, shared ? shares : NULL, owner, lane);
+	(slots ? exchange_params_place_slots : exchange_params_place)(&params, lives, shared ? shares : NULL, owner, lane);
 	for (unsigned i = 0; i < s.cfg.sharding.shards; i++, place = place->next) {
 		if (!place || vectors_pair(place, numbers, e))
 			return rs_fail(e, RS_EPROTO, "shard %u has no place", i);
@@ -266,6 +267,16 @@ static int check_placement(const struct ydoc_node *n, struct rs_err *e)
 			return rs_fail(e, RS_EPROTO, "shard %u is at %u, lane %u", i, owner[i], lane[i]);
 	}
 	return place ? rs_fail(e, RS_EPROTO, "there are too many places") : RS_OK;
+}
+
+static int check_placement(const struct ydoc_node *n, struct rs_err *e)
+{
+	return check_places(n, false, e);
+}
+
+static int check_slots(const struct ydoc_node *n, struct rs_err *e)
+{
+	return check_places(n, true, e);
 }
 
 static int check_hash(const struct ydoc_node *n, uint32_t hash, struct rs_err *e)
@@ -499,6 +510,7 @@ static const struct vectors_section sections[] = {
     {"digests", check_digest},
     {"maps", check_map},
     {"placements", check_placement},
+    {"slots", check_slots},
     {"names", check_name},
     {"groups", check_group},
     {"runs", check_run},
@@ -513,7 +525,7 @@ static const struct {
 	unsigned entries; /* at least */
 	bool exact;       /* no other input has the same output, except for bad frames */
 } files[] = {
-    {"frames", 47, true},       {"handshakes", 4, true},  {"digests", 13, true},    {"placements", 37, false},
+    {"frames", 47, true},       {"handshakes", 4, true},  {"digests", 13, true},    {"placements", 55, false},
     {"names", 15, true},        {"failover", 100, false}, {"encodings", 80, false}, {"encoded_failover", 100, false},
     {"reconfigure", 79, false}, {"shares", 200, false},
 };

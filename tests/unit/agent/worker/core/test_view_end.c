@@ -152,10 +152,12 @@ START_TEST(a_reducer_missing_at_the_start)
 	} else {
 		ck_assert_int_eq(exchange_state(f.x), EXCHANGE_RUNNING);
 		ck_assert_str_eq(f.why, "connection refused");
+		ck_assert_uint_eq(f.empty, 1);
 		views_expect_lives(&f, 0, 1, 0, 1, 0);
 		f.l[1].dead = false;
 		reducers_advance(&f, 1000);
 		ck_assert_uint_eq(f.back, 1);
+		ck_assert_uint_eq(f.taken, 1);
 		views_submit(&f, &o, 4);
 		views_expect_done(&o);
 		ck_assert_uint_eq(f.l[1].data_n, 2);
@@ -175,6 +177,55 @@ static void pass(struct reducers *f, unsigned seconds)
 		reducers_advance(f, 1000);
 	}
 }
+
+/* A job with slots does not report those that are empty as missing or lost: not while it
+ * starts, not later, and not when a reducer leaves in good order. One that it needs is
+ * reported. */
+START_TEST(empty_slots_are_no_loss)
+{
+	struct exchange_report *r;
+	struct reducers f;
+	char yaml[400];
+
+	snprintf(yaml, sizeof yaml, "%sjob: {min_reducers: 1}\n", views_two);
+	reducers_open(&f, yaml, 2, 60000);
+	r = exchange_report_new(f.cfg.reducers_n, f.cfg.sharding.shards);
+	ck_assert_ptr_nonnull(r);
+	f.resume = true;
+	f.l[1].dead = true;
+	pass(&f, 100);
+	ck_assert_int_eq(exchange_state(f.x), EXCHANGE_RUNNING);
+	ck_assert(f.waits == 0 && f.reminders == 0 && f.empty == 1 && f.taken == 0);
+	exchange_report(f.x, f.now_ms, r);
+	ck_assert(r->alive == 1 && r->empty == 1 && r->degraded_ms == 0);
+	ck_assert(r->reducers[1].reach == REPORT_EMPTY && r->reducers[1].losses == 0 && r->reducers[1].shards == 0);
+	ck_assert_str_eq(r->reducers[1].why, "connection refused");
+
+	f.l[1].dead = false;
+	pass(&f, 5);
+	exchange_report(f.x, f.now_ms, r);
+	ck_assert(f.taken == 1 && r->alive == 2 && r->empty == 0);
+	ck_assert(r->reducers[1].reach == REPORT_CONNECTED && r->reducers[1].losses == 0 &&
+		  r->reducers[1].returns == 0);
+
+	f.l[0].dead = true;
+	reducers_say_control(&f, 0, FRAME_DRAIN, NULL, 0);
+	pass(&f, 100);
+	exchange_report(f.x, f.now_ms, r);
+	ck_assert(f.empty == 2 && f.reminders == 0 && r->alive == 1 && r->empty == 1);
+	ck_assert_str_eq(f.why, "it is shutting down");
+	free(r);
+	reducers_close(&f);
+
+	reducers_open(&f, yaml, 2, 10000); /* nobody is there: all are named */
+	f.l[0].dead = f.l[1].dead = true;
+	pass(&f, 4);
+	ck_assert_uint_eq(f.waits, 1);
+	ck_assert_ptr_nonnull(
+	    strstr(f.wait, "0 of 2 reducers are there, expected 1 (job.min_reducers): reducer r0 at "));
+	reducers_close(&f);
+}
+END_TEST
 
 /* A job that has lost a reducer says so after 30 s and then every 5 minutes, until it is
  * back. */
@@ -499,6 +550,7 @@ static void add_tests(TCase *tc)
 	tcase_add_loop_test(tc, a_loss_before_start_is_a_failed_attempt, 0, 2);
 	tcase_add_loop_test(tc, a_view_announces_a_returned_reducer, 0, 2);
 	tcase_add_loop_test(tc, a_reducer_missing_at_the_start, 0, 3);
+	tcase_add_test(tc, empty_slots_are_no_loss);
 	tcase_add_loop_test(tc, a_reducer_that_is_rejected, 0, 2);
 	tcase_add_test(tc, lost_reducers_are_not_forgotten);
 	tcase_add_test(tc, a_reducer_that_cannot_come_back);
