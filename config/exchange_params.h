@@ -85,10 +85,10 @@ void exchange_params_place_slots(const struct exchange_params *p, const uint32_t
 				 uint16_t *owner, uint16_t *lane);
 
 enum {
-	LEAD_PER_LINK = 8,            /* chunks for each connection in the lead of one building */
-	LEAD_MOST = 512,              /* that lead at most, however many slots a job declares: 16 MiB of retained results */
-	LONG_ROUND_TRIPS = 4,         /* bandwidth x round trip in flight at most: some for the repair of losses */
-	LONG_BYTES = 32 << 20,        /* in flight at most if the bandwidth is not configured */
+	LEAD_PER_LINK = 8,     /* chunks for each connection in the lead of one building */
+	LEAD_MOST = 512,       /* that lead at most, however many slots a job declares: 16 MiB of retained results */
+	LONG_ROUND_TRIPS = 4,  /* bandwidth x round trip in flight at most: some for the repair of losses */
+	LONG_BYTES = 32 << 20, /* in flight at most if the bandwidth is not configured */
 	LONG_BYTES_PER_S = 1250000000 /* bandwidth that is assumed then: the limit above ends it */
 };
 

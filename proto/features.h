@@ -14,9 +14,9 @@
 #define FEATURE_NONFINITE UINT64_C(4) /* workers tell reducers of NaN and infinity that they send */
 #define FEATURE_ENCODINGS UINT64_C(8) /* contributions and results may be encoded, see common/wire.h */
 
-#define FEATURE_RECONFIGURE UINT64_C(16) /* a connection outlives its job, for HELLO of the next generation */
-#define FEATURE_WINDOWS     UINT64_C(32) /* START may allow more chunks in flight than HELLO, on long links */
-#define FEATURE_SHARES      UINT64_C(64) /* views may have shares */
+#define FEATURE_RECONFIGURE UINT64_C(16)  /* a connection outlives its job, for HELLO of the next generation */
+#define FEATURE_WINDOWS     UINT64_C(32)  /* START may allow more chunks in flight than HELLO, on long links */
+#define FEATURE_SHARES      UINT64_C(64)  /* views may have shares */
 #define FEATURE_SLOTS       UINT64_C(128) /* few shards move when a reducer comes or goes, and D is bounded */
 
 /* what this release has */

@@ -218,9 +218,9 @@ a rank bounds its lead alone
 a lead without bound is retained in the room of a bounded one
 	agent/worker/core/lead.c
 	s/if \(lead_retain\(x, base, e\)\)/if (0)/
-more shards than its share go to a reducer on one rank
+one rank places shards by another rule
 	agent/worker/core/view.c
-	s/exchange_params_weights\(x->params, x->view.lives, weights\);/$& weights[0] += x->opt.rank;/
+	s/exchange_params_place_slots : exchange_params_place;/x->opt.rank == 1 ? exchange_params_place : exchange_params_place_slots : exchange_params_place;/
 fewer results are retained than the lead of long links needs
 	agent/worker/core/lead.c
 	s/x->params->priorities, lead, lead_ret/x->params->priorities, lead_base(x), lead_ret/

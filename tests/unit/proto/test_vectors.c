@@ -259,7 +259,8 @@ static int check_places(const struct ydoc_node *n, bool slots, struct rs_err *e)
 	for (unsigned i = 0; shared && i < count; i++)
 		shares[i] = (uint32_t)numbers[i];
 	params = rs_config_exchange(&s.cfg);
-	(slots ? exchange_params_place_slots : exchange_params_place)(&params, lives, shared ? shares : NULL, owner, lane);
+	(slots ? exchange_params_place_slots : exchange_params_place)(&params, lives, shared ? shares : NULL, owner,
+								      lane);
 	for (unsigned i = 0; i < s.cfg.sharding.shards; i++, place = place->next) {
 		if (!place || vectors_pair(place, numbers, e))
 			return rs_fail(e, RS_EPROTO, "shard %u has no place", i);
