@@ -220,7 +220,7 @@ a lead without bound is retained in the room of a bounded one
 	s/if \(lead_retain\(x, base, e\)\)/if (0)/
 one rank places shards by another rule
 	agent/worker/core/view.c
-	s/exchange_params_place_slots : exchange_params_place;/x->opt.rank == 1 ? exchange_params_place : exchange_params_place_slots : exchange_params_place;/
+	s/(exchange_params_place)_slots : /x->opt.rank == 1 ? $1 : ${1}_slots : /
 fewer results are retained than the lead of long links needs
 	agent/worker/core/lead.c
 	s/x->params->priorities, lead, lead_ret/x->params->priorities, lead_base(x), lead_ret/
