@@ -158,7 +158,7 @@ uint32_t control_pack_view(uint8_t *out, const struct control_view *v)
 {
 	Reduction__V1__View m = REDUCTION__V1__VIEW__INIT;
 	Reduction__V1__Cause cause = pack_cause(&v->cause);
-	uint32_t empty[CONTROL_REDUCERS];
+	uint8_t empty[CONTROL_REDUCERS / 8] = {0};
 
 	m.lives = (uint32_t *)v->lives;
 	m.n_lives = v->n;
@@ -175,10 +175,12 @@ uint32_t control_pack_view(uint8_t *out, const struct control_view *v)
 	m.epoch = v->epoch;
 	m.shares = (uint32_t *)v->shares;
 	m.n_shares = v->epoch ? v->n : 0;
-	m.empty = empty;
+	m.empty.data = empty;
 	for (unsigned r = 0; r < v->n; r++)
-		if (v->empty[r])
-			empty[m.n_empty++] = 1 + r;
+		if (v->empty[r]) {
+			empty[r / 8] |= (uint8_t)(1u << r % 8);
+			m.empty.len = r / 8 + 1;
+		}
 	return (uint32_t)reduction__v1__view__pack(&m, out);
 }
 
@@ -539,9 +541,8 @@ int control_unpack_view(const uint8_t *in, uint32_t len, struct control_view *re
 		ret->reported = m->reported;
 		ret->features = m->features;
 		ret->lead = m->lead;
-		for (size_t i = 0; i < m->n_empty; i++)
-			if (m->empty[i] >= 1 && m->empty[i] <= ret->n)
-				ret->empty[m->empty[i] - 1] = true;
+		for (unsigned r = 0; r < ret->n && r / 8 < m->empty.len; r++)
+			ret->empty[r] = m->empty.data[r / 8] >> r % 8 & 1;
 		take_sentence(ret->why, sizeof ret->why, m->why);
 		if (m->reported || m->cause)
 			ret->cause = take_cause(m->cause, RS_ECUT, ret->why);

@@ -33,8 +33,8 @@ enum {
 	CONTROL_CAUSE = 16,         /* bytes of a packed cause at most */
 	CONTROL_LOAD_LEN = 50,      /* bytes of a packed LOAD at most */
 	/* bytes of a packed view at most */
-	CONTROL_VIEW = 4 + 5 * CONTROL_REDUCERS + 8 + 10 * FRAME_PRIORITIES + CONTROL_WHY + CONTROL_JOB +
-		       CONTROL_CAUSE + 38 + 4 + 4 + 3 * CONTROL_REDUCERS,
+	CONTROL_VIEW = 4 + 3 * CONTROL_REDUCERS + 4 + CONTROL_REDUCERS / 8 + 4 + 10 * FRAME_PRIORITIES + CONTROL_WHY +
+		       CONTROL_JOB + CONTROL_CAUSE + 38 + 4 + 4 + 3 * CONTROL_REDUCERS,
 };
 
 /* HELLO; the fields are those of Hello in reduction.proto. */

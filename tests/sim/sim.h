@@ -502,7 +502,8 @@ bool oracle_agrees(struct team *t, unsigned op, const uint8_t *result, uint64_t 
 void check_error(struct rank *k, const struct rs_err *err, const char *what);
 void check_back(const struct rank *k, unsigned reducer); /* checks that a reducer may be back */
 void check_features(struct rank *k);                     /* checks that all ranks of the job use the same features */
-void check_lost(struct rank *k, const struct rs_reducer *r, const char *why); /* checks that r had a fault */
+void check_lost(struct rank *k, const struct rs_reducer *r, bool empty,
+		const char *why);           /* checks that r had a fault */
 void check_rank(const struct rank *k);      /* checks the invariants of its exchange */
 void check_lane(struct lane_thread_sim *t); /* checks that the slots are consistent */
 void check_last_session(struct session *s); /* checks that a stripe is empty before its last session is freed */

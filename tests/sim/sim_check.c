@@ -125,7 +125,7 @@ void check_back(const struct rank *k, unsigned reducer)
 				 reducer);
 }
 
-void check_lost(struct rank *k, const struct rs_reducer *r, const char *why)
+void check_lost(struct rank *k, const struct rs_reducer *r, bool empty, const char *why)
 {
 	static const char *const outside[] = {"connection re",    "it closed the connection", "broken pipe",
 					      "nothing ",         "another rank has lost it", "it is shutting down",
@@ -140,7 +140,7 @@ void check_lost(struct rank *k, const struct rs_reducer *r, const char *why)
 	for (unsigned i = 0; i < sizeof outside / sizeof outside[0]; i++)
 		if (strcasestr(why, outside[i]))
 			return;
-	if (!t->damaged)
+	if (!t->damaged && !empty) /* a reducer that is new in its slot may have refused */
 		sim_fail(k->sim, "%s rank %u: reducer %s is lost for a reason that cannot be: %s", t->job, k->index,
 			 r->id, why);
 }

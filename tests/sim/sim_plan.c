@@ -136,6 +136,7 @@ static void keep_fitting(struct op_plan *p)
 {
 	p->up = rs_wire_fits_up(p->up, p->dtype, p->op) ? p->up : RS_WIRE_SAME;
 	p->down = rs_wire_fits(p->down, p->dtype, p->op) ? p->down : RS_WIRE_SAME;
+	p->partials &= p->dtype == RS_FLOAT16 && p->op == RS_AVG;
 }
 
 /* Most encodings have any scale, so sums of what they decode to depend on the order: only

@@ -484,7 +484,7 @@ static void on_reducer(void *user, const struct rs_reducer *r, enum exchange_cha
 		return;
 	}
 	k->sim->stats->lost++;
-	check_lost(k, r, why);
+	check_lost(k, r, how == EXCHANGE_EMPTY, why);
 }
 
 static void on_shares(void *user, uint32_t epoch, const uint32_t *shares)
