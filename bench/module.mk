@@ -123,6 +123,10 @@ bench-reconfigure: $(bin) $(bench_reconfigure) ## 64 ranks go on in the next gen
 	$(bench_reconfigure) $(ARGS)
 .PHONY: bench-reconfigure
 
+bench-rebalance: $(bin) ## shares of reducers follow a link that becomes slow, beside a fixed map, needs root; ARGS=--help
+	$(PYTHON) bench/rebalance/bench.py --build $(B) $(ARGS)
+.PHONY: bench-rebalance
+
 # bench/sites: outer steps between sites; the example that it runs is installed
 bench-sites: $(bin) $(delay_line) ## outer steps between four sites of shaped links beside DDP, needs root and torch 2; ARGS=--help
 	$(PYTHON) bench/sites/bench.py --build $(B) --plots $(BUILD)/bench $(ARGS)

@@ -391,6 +391,18 @@ class Lab:
         self._shape(f"{self.prefix}sw", self._port(i), self.rate[i], queue, segments, "change")
         self._shape(self.namespace(i), "eth0", self.rate[i], HOST_QUEUE, segments, "change")
 
+    def set_path_rate(self, i, j, rate):
+        """Limits what host i sends to host j, within its link, which is shaped; None: no longer."""
+        ns, segments = self.namespace(i), SUPER
+        if rate is None:
+            self._shape(ns, "eth0", self.rate[i], HOST_QUEUE, segments, "replace")
+            return
+        for command in ("qdisc replace dev eth0 root handle 2: htb default 1",
+                        f"class add dev eth0 parent 2: classid 2:1 htb rate {self.rate[i]}bit quantum 65536",
+                        f"class add dev eth0 parent 2: classid 2:2 htb rate {parse_rate(rate)}bit quantum 65536",
+                        f"filter add dev eth0 parent 2: protocol ip u32 match ip dst {self.address(j)}/32 flowid 2:2"):
+            _call(["tc", "-n", ns, *command.split()])
+
     @staticmethod
     def _shape(ns, dev, rate, queue, segments, how="add"):
         burst = segments * FRAME

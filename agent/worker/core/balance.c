@@ -62,7 +62,7 @@ static bool balance_stands_out(const struct balance_window *w, unsigned reducer,
 
 /* Looks for a rank whose path to most reducers, or to one reducer alone, is much busier
  * than those of the others. */
-static bool balance_find_slow(const struct balance_window *w, const struct balance_reducer *r, unsigned n,
+static void balance_find_slow(const struct balance_window *w, const struct balance_reducer *r, unsigned n,
 			      struct balance_verdict *ret)
 {
 	unsigned out = 0, same = 0, living = 0;
@@ -83,7 +83,6 @@ static bool balance_find_slow(const struct balance_window *w, const struct balan
 		ret->kind = BALANCE_SLOW_RANK;
 	else if (out == 1 && living > 1 && balance_stands_out(w, ret->reducer, BALANCE_ALONE))
 		ret->kind = BALANCE_SLOW_PATH;
-	return ret->kind != BALANCE_EVEN;
 }
 
 /* Computes the shares that make all living reducers busy equally long, and what that
@@ -162,7 +161,9 @@ static void balance_conclude(struct balance *b, const struct balance_reducer *r,
 		memcpy(ret->shares, b->shares_before, n * sizeof *ret->shares);
 		return;
 	}
-	if (!balance_find_slow(w, r, n, ret))
+	balance_find_slow(w, r, n, ret);
+	b->slow_paths = ret->kind == BALANCE_SLOW_PATH ? b->slow_paths + 1 : 0;
+	if (ret->kind == BALANCE_EVEN || b->slow_paths > BALANCE_PATIENCE)
 		balance_solve(w, r, n, ret);
 	b->last = ret->kind;
 	b->last_about = ret->kind == BALANCE_SLOW_RANK ? ret->rank : ret->reducer;

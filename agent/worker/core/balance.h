@@ -13,8 +13,9 @@
  *
  * A path that is slow alone looks like a slow reducer, since all ranks wait for it. But
  * then only one rank's connection to that reducer has unacknowledged bytes for most of
- * the time. Shares would not help, so it is named instead; and so is a rank whose
- * connections to most reducers are like that.
+ * the time. It is named, and as somebody may repair it or it may be an accident, shares
+ * follow only if it stays so for BALANCE_PATIENCE windows more. A rank whose connections
+ * to most reducers are like that is named too, and no share helps.
  *
  * A change stops all links for a round trip, so it is made only if it is expected to
  * save BALANCE_GAIN of the time that ranks communicate, twice in a row, in a second
@@ -37,6 +38,7 @@ enum {
 	BALANCE_ACTIVE = 50, /* with fewer operations than this nothing can be said */
 	BALANCE_ALONE = 3,   /* a path is slow alone if it is busy for so many times the median; a rank for one less */
 	BALANCE_WINDOW_MS = 1000, /* the time over which samples are summed */
+	BALANCE_PATIENCE = 5,     /* windows */
 	BALANCE_PAUSE_MS = 5000,
 	BALANCE_PAUSE_MAX_MS = 320000,
 	BALANCE_SUM = 10000, /* about the sum of the shares that are proposed */
@@ -82,6 +84,7 @@ struct balance {
 	struct balance_window now;
 	enum balance_kind last; /* of the last complete window */
 	unsigned last_about;    /* which reducer, or rank */
+	unsigned slow_paths;    /* windows in a row with BALANCE_SLOW_PATH */
 	uint64_t not_before_ms; /* no change before this time */
 	uint32_t pause_ms;
 	bool tried;        /* a change was made whose effect is not judged yet */

@@ -82,8 +82,7 @@ void balance_text(const struct exchange *x, const struct balance_reducer *r, con
 	case BALANCE_SLOW_PATH:
 		text_add(&t,
 			 "the path between rank %u and reducer %s (%s) is slow: it is busy for %u %% of the "
-			 "communication, that "
-			 "of the median rank for %u %%. Other shares of the reducers do not help",
+			 "communication, that of the median rank for %u %%",
 			 v->rank, about->id, exchange_params_address(x->params, about), busy, others);
 		break;
 	default:

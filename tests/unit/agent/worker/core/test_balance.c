@@ -243,6 +243,31 @@ START_TEST(pauses_grow)
 }
 END_TEST
 
+/* A slow path is named, and shares follow if it stays slow. */
+START_TEST(shares_follow_a_path_that_stays_slow)
+{
+	static const struct balance_reducer slow[N] = {{true, 16, 1000, 0, 100, 990, 2},
+						       {true, 16, 250, 0, 100, 120, 0},
+						       {true, 16, 250, 0, 100, 120, 1},
+						       {true, 16, 250, 0, 100, 120, 3}};
+	uint64_t now_ms = 100000;
+	struct balance_verdict v;
+	struct balance b;
+
+	balance_init(&b);
+	feed(&b, slow, ALL, MIB, &now_ms);
+	for (unsigned i = 1; i < BALANCE_PATIENCE; i++) {
+		v = feed(&b, slow, ALL, MIB, &now_ms);
+		ck_assert_int_eq(v.kind, BALANCE_SLOW_PATH);
+		ck_assert(v.rank == 2 && v.reducer == 0);
+	}
+	feed(&b, slow, ALL, MIB, &now_ms);
+	v = feed(&b, slow, ALL, MIB, &now_ms);
+	ck_assert_int_eq(v.kind, BALANCE_SHARES);
+	ck_assert_uint_lt(v.shares[0] * 3, v.shares[1]);
+}
+END_TEST
+
 START_TEST(a_loss_starts_anew)
 {
 	const struct balance_reducer *half = rows[1].r;
@@ -271,6 +296,7 @@ int main(void)
 	tcase_add_loop_test(tc, verdicts, 0, sizeof rows / sizeof rows[0]);
 	tcase_add_loop_test(tc, effects_are_judged, 0, sizeof effects / sizeof effects[0]);
 	tcase_add_test(tc, pauses_grow);
+	tcase_add_test(tc, shares_follow_a_path_that_stays_slow);
 	tcase_add_test(tc, a_loss_starts_anew);
 	suite_add_tcase(suite, tc);
 	runner = srunner_create(suite);
