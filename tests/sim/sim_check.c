@@ -130,7 +130,7 @@ void check_lost(struct rank *k, const struct rs_reducer *r, bool empty, const ch
 	static const char *const outside[] = {"connection re",    "it closed the connection", "broken pipe",
 					      "nothing ",         "another rank has lost it", "it is shutting down",
 					      " was lost",        "the reducer was stopped",  "no answer",
-					      "is shutting down", "connection timed out"};
+					      "is shutting down", "connection timed out",     "; retrying"};
 	struct team *t = k->team;
 
 	check_path(k, why);
