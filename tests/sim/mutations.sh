@@ -323,6 +323,12 @@ the rest of HELLO is lost with the session
 a wider window leaves slots as they were
 	server/core/lane.c
 	s/\treturn stripe_widen\([^;]*;/\treturn RS_OK;/
+a window that HELLO does not allow is taken
+	agent/worker/core/lead.c
+	s/ \|\| window > l->most_window//
+a window below that of HELLO is taken
+	agent/worker/core/lead.c
+	s/ \|\| window < p->window//
 memory of a wider window is not counted
 	server/jobs/registry_window.c
 	s/r->memory \+= bound - j->bound;//

@@ -231,7 +231,7 @@ enum fault_kind {
 	FAULT_STRANGER,         /* a rank belongs to another run */
 	FAULT_REPLACED,         /* the next generation does not wait for this one */
 	FAULT_SECRET,           /* a rank has a wrong secret, or none; or one although there is none */
-	FAULT_IMPOSTOR,         /* a reducer is an impostor for one job */
+	FAULT_IMPOSTOR,         /* a reducer is an impostor for one job, or its START has an impossible window */
 	FAULT_STORM,            /* all reducers except one are cut off, killed, drained and started, repeatedly */
 	FAULT_NR
 };
@@ -459,6 +459,8 @@ bool guard_replay_connect(struct sim *s, struct conn *c);
 void guard_replay_readable(struct conn *c);
 bool guard_is_impostor(const struct conn *c); /* its reducer is an impostor for its rank */
 void guard_impose(struct conn *c);
+/* Answers HELLO with a START whose window the rank must refuse. */
+void guard_impose_window(struct conn *c, const struct control_hello *hello);
 bool guard_impostor_reads(struct conn *c); /* returns false if the connection has ended */
 /* Sends all bytes, regardless of room. Returns false if the connection is broken. */
 bool guard_send(struct conn *c, enum side side, const uint8_t *bytes, uint32_t len);

@@ -137,6 +137,11 @@ static void greet(struct conn *c, const struct handshake_result *who)
 	if (c->sim->guarded && c->rank && guard_blames(c->rank))
 		sim_fail(c->sim, "%s rank %u is taken in, but it %s", c->rank->team->job, c->rank->index,
 			 guard_blames(c->rank));
+	if (guard_is_impostor(c)) {
+		guard_impose_window(c, &who->hello);
+		accept_readable(c);
+		return;
+	}
 	if (registry_hello(c->reducer->registry, &who->hello, &admit, &refused)) {
 		if (refused.retry)
 			c->sim->stats->retried++;

@@ -79,7 +79,8 @@ void check_error(struct rank *k, const struct rs_err *err, const char *what)
 			 err->code, err->msg);
 	else if (!t->blame_n)
 		sim_fail(s, "%s rank %u: %s failed although nothing was wrong: %s", t->job, k->index, what, err->msg);
-	else if (err->code == RS_EINTERNAL || (err->code == RS_EPROTO && !blamed(t, FAULT_CORRUPT)))
+	else if (err->code == RS_EINTERNAL ||
+		 (err->code == RS_EPROTO && !blamed(t, FAULT_CORRUPT) && !blamed(t, FAULT_IMPOSTOR)))
 		sim_fail(s, "%s rank %u: nobody broke the protocol, but %s says: %s", t->job, k->index, what, err->msg);
 	else if (!names_cause(t, k, err))
 		sim_fail(s, "%s rank %u: the cause was %s (\"%s\"), but %s says: %s", t->job, k->index,

@@ -5,7 +5,8 @@
 
 #include <string.h>
 
-#define OTHER_RUN "two trainings use the job name" /* in sentences about a rank of another run */
+#define OTHER_RUN         "two trainings use the job name" /* in sentences about a rank of another run */
+#define IMPOSSIBLE_WINDOW "its START has a "
 
 enum {
 	DRAIN_MS = 3000,
@@ -147,7 +148,8 @@ static void impose(struct team *t, unsigned reducer)
 	t->impostors |= 1u << reducer;
 	t->hit |= 1u << reducer;
 	if (joining(t))
-		fault_blame(t, FAULT_IMPOSTOR, -1, "has not proven that it has the secret of job");
+		fault_blame(t, FAULT_IMPOSTOR, -1,
+			    t->sim->guarded ? "has not proven that it has the secret of job" : IMPOSSIBLE_WINDOW);
 }
 
 static void strike_reducer(struct sim *s, const struct fault *f)

@@ -2,7 +2,8 @@
 /* Secrets of jobs, and peers without them: a rank with a wrong secret (sim_fault.c), an
  * unauthenticated peer that repeats a recorded handshake of a rank, and an impostor in
  * place of a reducer, which follows the protocol and accepts every proof. None of them
- * may complete the handshake. */
+ * may complete the handshake. In a job without a secret the impostor is a reducer that
+ * sends a START with a window that no HELLO allows. */
 #include "tests/sim/sim.h"
 
 #include <stdlib.h>
@@ -191,16 +192,38 @@ static void impose_welcome(struct conn *c)
 	guard_send(c, REDUCER, frames, len);
 }
 
-void guard_impose(struct conn *c)
+static void impostor_begins(struct conn *c)
 {
-	uint8_t nonce[AUTH_NONCE], payload[CONTROL_PROOF_LEN], frame[FRAME_HEADER + CONTROL_PROOF_LEN];
-
 	trace(c->sim, "r%u is an impostor to connection %u", c->reducer->index, c->id);
 	c->phase = PHASE_IMPOSTOR;
 	handshake_close(&c->shake);
 	c->impostor_in = calloc(1, sizeof *c->impostor_in);
 	if (!c->impostor_in)
 		abort();
+}
+
+void guard_impose_window(struct conn *c, const struct control_hello *hello)
+{
+	struct control_welcome w = {.detect_ms = 5000, .features = hello->features};
+	struct control_start start = {.features = hello->features};
+	uint32_t most = hello->most_window ? hello->most_window : hello->window, len;
+	uint8_t payload[FRAME_CONTROL_MAX], frames[2 * (FRAME_HEADER + FRAME_CONTROL_MAX)];
+
+	impostor_begins(c);
+	start.window = hello->window > 1 && sim_chance(c->sim, 30) ? hello->window - 1
+		       : sim_chance(c->sim, 20)                    ? UINT32_MAX
+								   : most + 1 + sim_below(c->sim, 1000);
+	len = control_frame(frames, FRAME_WELCOME, hello->generation, 0, payload, control_pack_welcome(payload, &w));
+	len += control_frame(frames + len, FRAME_START, hello->generation, 0, payload,
+			     control_pack_start(payload, &start));
+	guard_send(c, REDUCER, frames, len);
+}
+
+void guard_impose(struct conn *c)
+{
+	uint8_t nonce[AUTH_NONCE], payload[CONTROL_PROOF_LEN], frame[FRAME_HEADER + CONTROL_PROOF_LEN];
+
+	impostor_begins(c);
 	if (sim_chance(c->sim, 30)) {
 		impose_welcome(c);
 		return;

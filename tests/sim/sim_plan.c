@@ -27,7 +27,8 @@ static void draw_network(struct sim *s)
 	s->mail_us = ONE_OF(s, 50, 300, 300, 5000);
 	s->jobs_most = sim_chance(s, 10) ? 1 : 8;
 	s->guarded = sim_chance(s, 40);
-	s->stopped_ms = sim_chance(s, 50) ? 4000 : 0;
+	/* 7 s: all ranks must know before that a machine is gone, see fault_blame */
+	s->stopped_ms = ONE_OF(s, 0, 0, 4000, 7000);
 	s->features = sim_random(s) | FEATURE_START | FEATURE_PROBE |
 		      FEATURE_SLOTS; /* reducers of one job may differ in these only */
 	s->features |= sim_chance(s, 70) ? FEATURE_ENCODINGS : 0;
@@ -275,8 +276,6 @@ static bool fits(const struct team *t, const struct fault *f)
 		return survives(t);
 	case FAULT_SECRET:
 		return t->faults_n == 1;
-	case FAULT_IMPOSTOR:
-		return t->sim->guarded;
 	case FAULT_MISCONFIGURED:
 	case FAULT_STRANGER:
 	case FAULT_ABSENT:
