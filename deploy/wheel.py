@@ -32,6 +32,9 @@ reduction = reduction.torch:register
 
 [torch.distributed.backends]
 reduction = reduction.torch:register
+
+[torchcomms.backends]
+reducers = reduction.torchcomms
 """
 METADATA = """Metadata-Version: 2.1
 Name: reduction

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The backend `reduction` of torchcomms (0.3 and later). Importing this module registers it.
+"""The backend `reducers` of torchcomms (0.3 and later), which finds it by its entry point:
 
-    import reduction.torchcomms
-    comm = torchcomms.new_comm("reduction", torch.device("cpu"), name="gradients")
+    comm = torchcomms.new_comm("reducers", torch.device("cpu"), name="gradients")
 
 The operations are those of `reduction.torch_ops`, so what the reducers cannot do goes through gloo or NCCL. Hints whose
 names begin with "reduction." are options of reduction.Communicator: hints={"reduction.config": "job.yaml"}. Ranks meet
@@ -10,8 +9,10 @@ in the store that new_comm() was given, or in that of MASTER_ADDR and MASTER_POR
 pair of RANKS that is set.
 
 torch.distributed needs none of this: with TORCH_DISTRIBUTED_USE_TORCHCOMMS=1 it still makes groups of the backend
-`reduction` itself. If this module was imported before, torch makes them of torchcomms, and pg_options have no effect.
-torchcomms 0.3 does not pass abort() on to backends in Python: call comm.get_backend_impl().abort().
+`reduction` itself. For a backend that torchcomms knows it makes them of torchcomms, and drops pg_options. This is why
+torchcomms knows ours by another name, which torch.distributed cannot use.
+torchcomms 0.3 does not pass abort() on to backends in Python: call comm.get_backend_impl().abort(). Nor can such a
+backend have reconfigure(): new_comm() refuses enable_reconfigure.
 """
 
 import datetime
@@ -24,11 +25,13 @@ import torchcomms
 
 from . import errors
 from .torch_ops import Operations, Origin
-from .torch_place import NAME
+from .torch_place import NAME as _DISTRIBUTED
 from .torch_several import Several
 
+NAME = "reducers"
 _c10d = torch._C._distributed_c10d
-_HINT = f"{NAME}."
+_HINT = f"{_DISTRIBUTED}."
+_HINT_OF_TORCH = "persistent_store"  # torch.distributed gives it to each backend
 _stores: Dict[Tuple[str, str], Any] = {}  # by host and port of the master: rank 0 can listen there once
 RANKS = (("TORCHCOMM_RANK", "TORCHCOMM_SIZE"), ("RANK", "WORLD_SIZE"), ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
          ("PMI_RANK", "PMI_SIZE"), ("SLURM_PROCID", "SLURM_NTASKS"))  # fmt: skip
@@ -64,7 +67,7 @@ def _store(given: Any, name: str, rank: int, timeout: datetime.timedelta) -> Any
 
 
 class ReductionComm(torchcomms.TorchCommBackend):
-    """A communicator of torchcomms.new_comm("reduction", ...)."""
+    """A communicator of torchcomms.new_comm("reducers", ...)."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -74,6 +77,12 @@ class ReductionComm(torchcomms.TorchCommBackend):
 
     def init(self, device: torch.device, name: str, options: Any) -> None:
         """Meets the other ranks. The communicator is opened at the first operation."""
+        if _HINT_OF_TORCH in options.hints:
+            raise errors.ReductionError(
+                errors.EINVAL,
+                f"the backend {NAME} is for torchcomms.new_comm() without the hint {_HINT_OF_TORCH}: torch.distributed "
+                f"would drop pg_options; give init_process_group() the backend {_DISTRIBUTED}, which has them",
+            )
         rank, size = _rank_and_size()
         given = {key[len(_HINT) :]: value for key, value in options.hints.items() if key.startswith(_HINT)}
         store = _store(options.store, name, rank, options.timeout)
@@ -108,7 +117,7 @@ class ReductionComm(torchcomms.TorchCommBackend):
         return self.group._size
 
     def get_backend_name(self) -> str:
-        """Returns "reduction"."""
+        """Returns "reducers"."""
         return NAME
 
     def get_comm_name(self) -> str:

@@ -65,8 +65,9 @@ class Wheel(unittest.TestCase):
         return cluster.run(ranks, argv, env={"PYTHONPATH": "", "REDUCTION_LIBRARY": ""})
 
     def test_example(self):
-        entry = "import importlib.metadata as m; print(*m.entry_points(group='torch.backends'))"
-        self.assertIn("reduction.torch:register", self.command("python", "-c", entry))
+        for group, found in (("torch.backends", "reduction.torch:register"), ("torchcomms.backends", "reducers")):
+            entry = f"import importlib.metadata as m; print(*m.entry_points(group='{group}'))"
+            self.assertIn(found, self.command("python", "-c", entry))
         program = self.env.parent / "program.py"
         program.write_text(readme.python_program((harness.ROOT / "README.md").read_text()) + LOADED)
         argv = ["sh", "-c", 'cd "$0" && exec env/bin/python program.py', self.env.parent]

@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 # run: beside-others no-tsan
-"""The backend `reduction` of torchcomms, and of torch.distributed beside torchcomms. Needs torchcomms 0.3 built from
-source, since the one of PyPI is empty, and REDUCTION_TEST_PYTHON=PYTHON that has it.
+"""The backend `reducers` of torchcomms, and `reduction` of torch.distributed beside torchcomms. Needs torchcomms 0.3 built
+from source, since the one of PyPI is empty, and REDUCTION_TEST_PYTHON=PYTHON that has it.
 """
 
+import pathlib
+import re
 import socket
 import subprocess
+import tempfile
 import textwrap
 import unittest
 
@@ -24,14 +27,13 @@ WHY_NOT = _missing()
 START = """
 import os
 import torch, torchcomms
-import reduction.torchcomms
 from torchcomms import ReduceOp
 
 rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 cpu = torch.device("cpu")
 
 def new(name, **hints):
-    return torchcomms.new_comm("reduction", cpu, name=name, hints={f"reduction.{k}": v for k, v in hints.items()})
+    return torchcomms.new_comm("reducers", cpu, name=name, hints={f"reduction.{k}": v for k, v in hints.items()})
 
 def part(value, count=3):
     return torch.full((count,), float(value))
@@ -48,14 +50,30 @@ def meeting():
 
 @unittest.skipIf(WHY_NOT, WHY_NOT)
 class Comms(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        folder = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(folder.cleanup)
+        cls.folder = pathlib.Path(folder.name)
+        known = cls.folder / "reduction-0.0.dist-info"
+        known.mkdir()
+        (known / "METADATA").write_text("Metadata-Version: 2.1\nName: reduction\nVersion: 0.0\n")
+        project = (harness.ROOT / "agent/python/pyproject.toml").read_text()
+        found = re.search(r'^\[project\.entry-points\."torchcomms\.backends"\]\n(\w+) = "([\w.]+)"$', project, re.M)
+        (known / "entry_points.txt").write_text(f"[torchcomms.backends]\n{found[1]} = {found[2]}\n")
+
     def run_ranks(self, code, world_size=4):
         with harness.Cluster(reducers=2) as c:
-            return c.run(world_size, harness.python(START + textwrap.dedent(code)), env=meeting())
+            return c.run(world_size, harness.python(START + textwrap.dedent(code)), env=self.env())
+
+    def env(self, **more):
+        """The environment of ranks that find the backend as that of an installed wheel."""
+        return {**meeting(), "PYTHONPATH": f"{self.folder}:{harness.worker_env()['PYTHONPATH']}", **more}
 
     def test_operations(self):
         self.run_ranks("""
             comm = new("all")
-            assert (comm.get_rank(), comm.get_size(), comm.get_backend()) == (rank, size, "reduction")
+            assert (comm.get_rank(), comm.get_size(), comm.get_backend()) == (rank, size, "reducers")
             ones = torch.arange(100_000.0) + rank
             for async_op in (False, True):
                 for op, expected in ((ReduceOp.SUM, 4 * torch.arange(100_000.0) + 6), (ReduceOp.AVG,
@@ -148,7 +166,7 @@ class Comms(unittest.TestCase):
         """TORCH_DISTRIBUTED_USE_TORCHCOMMS=1 leaves groups of this backend to it, with all their options."""
         with harness.Cluster(reducers=2) as c:
             c.run(2, harness.python("""
-                import torch, torch.distributed as dist
+                import sys, torch, torch.distributed as dist
                 import reduction.torch
                 dist.init_process_group("reduction", pg_options={"wire": "bf16"})
                 assert reduction.torch.communicator() is not None
@@ -161,7 +179,20 @@ class Comms(unittest.TestCase):
                 if dist.get_rank() == 0:
                     dist.all_reduce(x, group=half)
                 dist.destroy_process_group()
-            """), env={"TORCH_DISTRIBUTED_USE_TORCHCOMMS": "1", **meeting()})  # fmt: skip
+                assert "reduction.torchcomms" not in sys.modules
+            """), env=self.env(TORCH_DISTRIBUTED_USE_TORCHCOMMS="1"))  # fmt: skip
+
+    def test_torch_distributed_does_not_drop_options(self):
+        """It would, for a backend of torchcomms."""
+        with harness.Cluster() as c:
+            procs = c.run(1, harness.python("""
+                import torch.distributed as dist
+                try:
+                    dist.init_process_group("reducers", pg_options={"wire": "bf16"})
+                except RuntimeError as exc:
+                    print(exc)
+            """), env=self.env(TORCH_DISTRIBUTED_USE_TORCHCOMMS="1"))  # fmt: skip
+        self.assertIn("give init_process_group() the backend reduction", procs[0].out)
 
 
 if __name__ == "__main__":
