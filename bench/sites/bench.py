@@ -49,6 +49,7 @@ def parse_arguments():
     p.add_argument("--seeds", type=int, default=3, help="number of seeds (default 3)")
     p.add_argument("--steps", type=int, default=450, help="inner steps (default 450)")
     p.add_argument("--every", default="30,10", help="inner steps between outer steps, comma-separated (default 30,10)")
+    p.add_argument("--delay", type=int, default=4, help="least inner steps that an average has time (default 4)")
     p.add_argument("--rows", type=int, default=1, help="sequences of a rank's batch (default 1)")
     p.add_argument("--rate", default="200mbit", help="of each link (default 200mbit)")
     p.add_argument("--rtt", type=float, default=100, help="round trip in ms (default 100)")
@@ -87,6 +88,11 @@ def curve(args, seed):
     largest = max(sum(p.numel() for p in (f if isinstance(f, list) else f.parameters())) for f in model.fragments())
     return {"curve": found, "final": round(data.loss(model), 5), "parameters": count, "fragment": largest,
             "torch": torch.__version__}  # fmt: skip
+
+
+def delay_of(args, every):
+    """Returns for how many inner steps an average has time: a sixth of them, but at least --delay."""
+    return min(every - 1, max(args.delay, every // 6))
 
 
 class Run:
@@ -138,11 +144,11 @@ class Run:
                 raise net.LabError(f"exit status {p.returncode}: {p.err.read_text(errors='replace')[-1500:]}")
 
     def start_site(self, site, seed, patience, every, *more):
-        """Starts the ranks of a site; returns them, the leader first. An average has time for a sixth of the steps."""
+        """Starts the ranks of a site; returns them, the leader first."""
         args = self.args
         command = [EXAMPLE, "--site", f"site{site}", "--number", site, "--sites", SITES, "--seed", seed, "--store",
                    f"{self.lab.address(SITES)}:{STORE}", "--steps", args.steps, "--rows", args.rows, "--report", EVERY,
-                   "--patience", patience, "--sync-every", every, "--delay", min(every, max(2, every // 6)),
+                   "--patience", patience, "--sync-every", every, "--delay", delay_of(args, every),
                    *(["--validate"] if site == 0 else []), *more]  # fmt: skip
         return [
             self.start(site, command, RANK=rank, LOCAL_RANK=rank, WORLD_SIZE=RANKS, LOCAL_WORLD_SIZE=RANKS,
@@ -191,6 +197,7 @@ def train(args, seed, every):
     ends = [line[-1] for line in lines]
     return {
         "sync_every": every,
+        "delay": delay_of(args, every),
         "curve": ends[0]["curve"],
         "final": ends[0]["loss"],
         "seconds": max(e["seconds"] for e in ends),

@@ -14,6 +14,7 @@ from test_python_api import program
 
 # an oracle of common/kernels/kernels.h; `local` consecutive ranks of each node are summed before, or a list of numbers
 ORACLE = """
+import zlib
 def bf16(x, up=False):
     bits = x.astype("float32").view("uint32").astype("uint64")
     bits = bits + (0xffff if up else 0x7fff + (bits >> 16 & 1))
@@ -53,18 +54,31 @@ def expected(parts, op, dtype, up, down, local):
     if op == "avg":
         total = total / np.float32(n)
     return stored(rounded(total, down), dtype)
-def part(r, count, dtype):
-    x = np.random.default_rng(r + count).normal(size=count) * np.exp2(np.arange(count) // 1000 % 9)
+NORMAL = [np.random.default_rng(r).normal(size=9973) for r in range(n)]
+def part(r, begin, end, dtype):
+    at = np.arange(begin, end)
+    x = NORMAL[r][at % 9973] * np.exp2(at // 1000 % 9)
     return stored(x.astype("float32"), dtype)
+def own_blocks(count):
+    # each rank computes what a part of the blocks should be
+    share = -(-count // n // 128) * 128
+    return min(rank * share, count), min((rank + 1) * share, count)
+def check_equal(x):
+    # all ranks have the same bits
+    own = np.array([zlib.crc32(x.view("uint8"))], "int64")
+    same(comm.all_reduce(own.copy(), "min"), own)
+    same(comm.all_reduce(own.copy(), "max"), own)
 def raw(x, dtype):
     return (x.view("uint32") >> 16).astype("uint16") if dtype == "bfloat16" else x.astype(dtype)
 def values(x, dtype):
     return (x.astype("uint32") << 16).view("float32") if dtype == "bfloat16" else x.astype("float32")
 def check(count, op="sum", dtype="float32", up="same", down="same", local=1, **how):
-    x = raw(part(rank, count, dtype), dtype)
+    x = raw(part(rank, 0, count, dtype), dtype)
     comm.all_reduce(x, op, dtype=None if dtype in ("float32", "float64") else dtype, **how)
-    want = expected([part(r, count, dtype) for r in range(n)], op, dtype, up, down, local)
-    found = values(x, dtype)
+    check_equal(x)
+    begin, end = own_blocks(count)
+    want = expected([part(r, begin, end, dtype) for r in range(n)], op, dtype, up, down, local)
+    found = values(x[begin:end], dtype)
     wrong = np.flatnonzero(found != want)
     assert len(wrong) == 0, (op, dtype, count, how, len(wrong), wrong[0], found[wrong[0]], want[wrong[0]])
 def sent(call):
@@ -139,14 +153,19 @@ class Wire(unittest.TestCase):
         least and at most so many times the bytes of the tensor."""
         code = f"""
             local, up = {sizes}, {up!r}
-            def data(r, count):
-                x = np.random.default_rng(r + count).uniform(0.9, 1, count) * 65504
-                x[count // 3 : count // 2] = 2.0 ** -24 * (r + 1)       # blocks of their own scale
+            UNIFORM = [np.random.default_rng(r).uniform(0.9, 1, 9973) for r in range(n)]
+            def data(r, begin, end, count):
+                at = np.arange(begin, end)
+                x = UNIFORM[r][at % 9973] * 65504
+                x[(at >= count // 3) & (at < count // 2)] = 2.0 ** -24 * (r + 1)    # blocks of their own scale
                 return x.astype("float16").astype("float32")
             for count, how in ((32_769, up), (300_001, up), (1_500_000, up), (32_768, "same")):
-                x = data(rank, count).astype("float16")
+                x = data(rank, 0, count, count).astype("float16")
                 comm.all_reduce(x, "avg")
-                same(x, expected([data(r, count) for r in range(n)], "avg", "float16", how, "same", local))
+                check_equal(x)
+                begin, end = own_blocks(count)
+                parts = [data(r, begin, end, count) for r in range(n)]
+                same(x[begin:end], expected(parts, "avg", "float16", how, "same", local))
                 assert np.isfinite(x).all() and x.any()
             x = np.full(1 << 20, 65504, "float16")
             times = sent(lambda: comm.all_reduce(x, "avg")) / x.nbytes
