@@ -34,7 +34,7 @@ import daemon
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 SYSTEMS = ("reduction", "gloo")
 TIMES = ("noticed_s", "recovered_s", "configure_s", "back_s")
-LIMIT_S = 120  # until all replicas are back
+LIMIT_S = 300  # until all replicas are back; on a busy machine a start takes 90 s
 
 
 def parse_arguments():
