@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A worker of test_reconfigure.py. It executes the lines that it reads:
 
-    open RANK WORLD GENERATION      join RANK WORLD GENERATION      sum      pend      end      abort      close
+    open RANK WORLD GENERATION [LOCAL_RANK LOCAL_WORLD_SIZE]
+    join RANK WORLD GENERATION      sum      pend      end      abort      close
 
 and says after each line what came of it, also how long that took.
 """
@@ -19,7 +20,8 @@ comm = request = None
 def run(word, *args):
     global comm, request
     if word == "open":
-        comm = reduction.Communicator(rank=args[0], world_size=args[1], generation=args[2], connect_timeout=20)
+        names = ("rank", "world_size", "generation", "local_rank", "local_world_size")
+        comm = reduction.Communicator(connect_timeout=20, **dict(zip(names, args)))
     elif word == "join":
         comm.reconfigure(*args)
     elif word == "sum":

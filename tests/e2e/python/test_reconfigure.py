@@ -18,8 +18,9 @@ CLOSED = -9
 
 
 class Worker:
-    def __init__(self, cluster, config=None):
-        self.proc = cluster.start_worker(0, 1, [harness.PYTHON, WORKER], {"REDUCTION_LOG_LEVEL": "debug"}, config)
+    def __init__(self, cluster, config=None, rank=0, world_size=1):
+        env = {"REDUCTION_LOG_LEVEL": "debug"}
+        self.proc = cluster.start_worker(rank, world_size, [harness.PYTHON, WORKER], env, config)
         self.lines = 0
 
     def tell(self, line):
@@ -173,12 +174,20 @@ class Reconfigure(unittest.TestCase):
         c = self.cluster(config={"job": {"features": "baseline"}})
         self.comes_and_goes((c, self.started(c, 3)), kept=False)
 
-    def test_agent(self):
-        c = self.cluster(agents=1)
-        w = [Worker(c)]
-        self.all(w, "open 0 1 0")
-        self.all(w, "join 0 1 1", "close the communicator and open it again")
-        self.closed(w)
+    def test_agents(self):
+        """Ranks behind an agent cannot: nothing has happened then. They close, and open the next generation."""
+        c = self.cluster(reducers=2, agents=3)
+        w = [Worker(c, rank=rank, world_size=6) for rank in range(6)]
+        self.join(w, 0, "open")
+        self.all(w, "join 0 6 1", "ranks behind a node's agent cannot be reconfigured: close the communicator and open")
+        self.assertEqual([said["value"] for said in self.all(w, "sum")], [21] * 6)
+        self.all(w[:5], "pend")
+        w[5].proc.kill()
+        self.all(w[:5], "end", "rank")
+        self.all(w[:5], "close")
+        self.all(w[:4], [f"open {rank} 4 1 {rank % 2} 2" for rank in range(4)])  # without the node that lacks a rank
+        self.assertEqual([said["value"] for said in self.all(w[:4], "sum")], [10] * 4)
+        self.closed(w[:4])
 
 
 if __name__ == "__main__":
