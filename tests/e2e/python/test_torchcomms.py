@@ -188,7 +188,7 @@ class Comms(unittest.TestCase):
             procs = c.run(1, harness.python("""
                 import torch.distributed as dist
                 try:
-                    dist.init_process_group("reducers", pg_options={"wire": "bf16"})
+                    dist.init_process_group("cpu:reducers", pg_options={"wire": "bf16"})
                 except RuntimeError as exc:
                     print(exc)
             """), env=self.env(TORCH_DISTRIBUTED_USE_TORCHCOMMS="1"))  # fmt: skip
