@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # run: beside-others no-tsan
-"""The backend `reducers` of torchcomms, and `reduction` of torch.distributed beside torchcomms. Needs torchcomms 0.3 built
-from source, since the one of PyPI is empty, and REDUCTION_TEST_PYTHON=PYTHON that has it.
+"""The backend `reducers` of torchcomms, and `reduction` of torch.distributed beside torchcomms. Needs torchcomms 0.3
+built from source, since the one of PyPI is empty, and REDUCTION_TEST_PYTHON=PYTHON that has it.
 """
 
 import pathlib
