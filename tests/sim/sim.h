@@ -459,6 +459,7 @@ bool guard_replay_connect(struct sim *s, struct conn *c);
 void guard_replay_readable(struct conn *c);
 bool guard_is_impostor(const struct conn *c); /* its reducer is an impostor for its rank */
 void guard_impose(struct conn *c);
+#define IMPOSSIBLE_WINDOW "its START has a " /* in the sentence about it */
 /* Answers HELLO with a START whose window the rank must refuse. */
 void guard_impose_window(struct conn *c, const struct control_hello *hello);
 bool guard_impostor_reads(struct conn *c); /* returns false if the connection has ended */

@@ -141,6 +141,8 @@ void check_lost(struct rank *k, const struct rs_reducer *r, bool empty, const ch
 	for (unsigned i = 0; i < sizeof outside / sizeof outside[0]; i++)
 		if (strcasestr(why, outside[i]))
 			return;
+	if (t->impostors && strcasestr(why, IMPOSSIBLE_WINDOW))
+		return;
 	if (!t->damaged && !empty) /* a reducer that is new in its slot may have refused */
 		sim_fail(k->sim, "%s rank %u: reducer %s is lost for a reason that cannot be: %s", t->job, k->index,
 			 r->id, why);

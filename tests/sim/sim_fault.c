@@ -5,8 +5,7 @@
 
 #include <string.h>
 
-#define OTHER_RUN         "two trainings use the job name" /* in sentences about a rank of another run */
-#define IMPOSSIBLE_WINDOW "its START has a "
+#define OTHER_RUN "two trainings use the job name" /* in sentences about a rank of another run */
 
 enum {
 	DRAIN_MS = 3000,
