@@ -234,10 +234,10 @@ void guard_impose(struct conn *c)
 }
 
 /* Handles a frame for the impostor: it waits for PROOF; ABORT and GOODBYE are frames of a
- * rank that leaves. Without a secret WELCOME may be followed by PROBE and PING. */
+ * rank that leaves. Without a secret the rank may trust WELCOME, but not START. */
 static void impostor_frame(struct conn *c, const struct frame *f)
 {
-	bool greeted = !c->sim->guarded && (f->type == FRAME_PROBE || f->type == FRAME_PING);
+	bool greeted = !c->sim->guarded && f->type != FRAME_DATA;
 	struct rs_err e;
 
 	if (f->type == FRAME_PROOF) {
