@@ -49,7 +49,8 @@ bool retained_find_holder(const struct stripe *st, const struct slot *slot, unsi
 }
 
 /* Asks a rank that has the result for it. If all of them have departed, no rank can have
- * it any more. */
+ * it any more. If they departed in a later view than that of the chunk, all ranks have
+ * the result from another lane, and the next RESUME drops the chunk. */
 static void retained_fetch(struct stripe *st, struct slot *slot)
 {
 	const struct session *holder;
@@ -57,6 +58,8 @@ static void retained_fetch(struct stripe *st, struct slot *slot)
 	char name[160];
 
 	if (!retained_find_holder(st, slot, st->p.world_size, &slot->fetch_from)) {
+		if (st->view_number != st->resumed_view)
+			return;
 		rs_fail(&why, RS_ECLOSED, "%s closed the communicator while operations were pending",
 			stripe_rank_name(st, st->departed_rank, name, sizeof name));
 		stripe_fail(st, &why, NULL);

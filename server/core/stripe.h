@@ -74,6 +74,7 @@ struct stripe {
 	 * sent the same one; see stripe_view.c. */
 	struct control_view view;
 	uint64_t view_number;
+	uint64_t resumed_view; /* number of the view in which chunks come: that of the last RESUME */
 	struct stripe_loss
 	    *losses; /* [view.n], of the reducers that the view says are lost; NULL: none yet, or no memory */
 };

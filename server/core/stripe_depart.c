@@ -13,11 +13,13 @@ bool stripe_needs_rank(const struct stripe *st, unsigned rank, uint64_t ack)
 	if (!st->p.retain && st->sessions[rank]->outstanding)
 		return true;
 	/* a rank of a job that fails over departs when all ranks have its results, so
-	 * chunks below its ack do not matter */
+	 * chunks below its ack do not matter; nor do results that were asked for in an
+	 * earlier view, see retained_fetch() */
 	for (unsigned i = 0; i <= st->mask; i++)
 		for (const struct slot *slot = st->chains[i]; slot; slot = slot->next)
 			if (st->p.retain ? (slot->header.of.seq >= ack && slot->contributed < st->p.world_size) ||
-					       (slot->fetching && !retained_find_holder(st, slot, rank, &holder))
+					       (slot->fetching && st->view_number == st->resumed_view &&
+						!retained_find_holder(st, slot, rank, &holder))
 					 : !slot_bit(slot->started, rank))
 				return true;
 	return false;

@@ -123,6 +123,7 @@ void stripe_try_resume(struct stripe *st)
 	if (!st->running || st->ended || !view_is_agreed(st))
 		return;
 	stripe_clear(st);
+	st->resumed_view = st->view_number;
 	st->view.features = UINT64_MAX;
 	st->view.lead = UINT32_MAX;
 	for (unsigned r = 0; r < st->p.world_size; r++) {
