@@ -320,6 +320,7 @@ static const ProtobufCMessageDescriptor *descriptor(unsigned type)
 	    [FRAME_ABORT] = &reduction__v1__abort__descriptor,
 	    [FRAME_LATE] = &reduction__v1__late__descriptor,
 	    [FRAME_NONFINITE] = &reduction__v1__nonfinite__descriptor,
+	    [FRAME_LOAD] = &reduction__v1__load__descriptor,
 	    [FRAME_VIEW] = &reduction__v1__view__descriptor,
 	    [FRAME_RESUME] = &reduction__v1__view__descriptor,
 	};
