@@ -184,22 +184,6 @@ uint32_t control_pack_view(uint8_t *out, const struct control_view *v)
 	return (uint32_t)reduction__v1__view__pack(&m, out);
 }
 
-uint32_t control_pack_load(uint8_t *out, const struct control_load *l)
-{
-	Reduction__V1__Load m = REDUCTION__V1__LOAD__INIT;
-
-	m.up = l->up;
-	m.down = l->down;
-	m.processor = l->processor;
-	m.ranks = l->ranks;
-	m.up_most = l->up_most;
-	m.up_most_rank = l->up_most_rank;
-	m.down_most = l->down_most;
-	m.down_most_rank = l->down_most_rank;
-	m.answer = l->answer;
-	return (uint32_t)reduction__v1__load__pack(&m, out);
-}
-
 static int malformed(struct rs_err *e, const char *what)
 {
 	return rs_fail(e, RS_EPROTO, "the %s message cannot be decoded", what);
@@ -468,27 +452,6 @@ int control_unpack_nonfinite(const uint8_t *in, uint32_t len, struct control_non
 	    .nan_operations = m->nan_operations, .infinite_operations = m->infinite_operations, .seq = m->seq};
 	take_sentence(ret->first, sizeof ret->first, m->first);
 	reduction__v1__nonfinite__free_unpacked(m, NULL);
-	return RS_OK;
-}
-
-int control_unpack_load(const uint8_t *in, uint32_t len, struct control_load *ret, struct rs_err *e)
-{
-	Reduction__V1__Load *m = unpack(&reduction__v1__load__descriptor, "LOAD", in, len, e);
-
-	if (!m)
-		return e->code;
-	*ret = (struct control_load){.up = m->up,
-				     .down = m->down,
-				     .processor = m->processor,
-				     .ranks = m->ranks,
-				     .up_most = m->up_most,
-				     .up_most_rank = m->up_most_rank,
-				     .down_most = m->down_most,
-				     .down_most_rank = m->down_most_rank,
-				     .answer = m->answer};
-	reduction__v1__load__free_unpacked(m, NULL);
-	if (ret->up > 1000 || ret->down > 1000 || ret->processor > 1000 || ret->up_most > 1000 || ret->down_most > 1000)
-		return rs_fail(e, RS_EPROTO, "a LOAD message has a time above 1000");
 	return RS_OK;
 }
 

@@ -165,7 +165,7 @@ int control_unpack_waiting(const uint8_t *in, uint32_t len, struct control_waiti
 /* RS_EPROTO also if no rank is missing. */
 int control_unpack_late(const uint8_t *in, uint32_t len, struct control_late *ret, struct rs_err *e);
 int control_unpack_nonfinite(const uint8_t *in, uint32_t len, struct control_nonfinite *ret, struct rs_err *e);
-/* RS_EPROTO also if a time is above 1000. */
+/* RS_EPROTO also if a time is above 1000. Allocates nothing. */
 int control_unpack_load(const uint8_t *in, uint32_t len, struct control_load *ret, struct rs_err *e);
 /* Puts the abort's code and sentence into *ret, and its cause into *ret_cause; an unknown
  * code becomes RS_EPROTO. */

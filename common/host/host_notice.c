@@ -83,7 +83,8 @@ bool host_notice_read(struct host *h, struct host_notice *ret)
 		*second++ = '\0';
 	second[strcspn(second, "\n")] = '\0';
 	rs_utf8_clean(text);
-	snprintf(ret->because, sizeof ret->because, "%s", text[0] ? text : "a notice without a reason");
+	snprintf(ret->because, sizeof ret->because, "%.*s", (int)sizeof ret->because - 1,
+		 text[0] ? text : "a notice without a reason");
 	ret->left_ms = notice_left_ms(second);
 	return true;
 }

@@ -89,6 +89,16 @@ static void on_shares(void *user, uint32_t epoch, const uint32_t *shares)
 	memcpy(f->shares, shares, f->cfg.reducers_n * sizeof *shares);
 }
 
+static void on_balance(void *user, enum balance_kind kind, bool did, const char *sentence)
+{
+	struct reducers *f = user;
+
+	(void)kind;
+	(void)did;
+	f->verdicts++;
+	snprintf(f->verdict, sizeof f->verdict, "%s", sentence);
+}
+
 /* how: what the tests choose of the options. */
 static void open_exchange(struct reducers *f, const char *yaml, const struct exchange_options *how)
 {
@@ -109,6 +119,7 @@ static void open_exchange(struct reducers *f, const char *yaml, const struct exc
 				       .no_feedback = on_no_feedback,
 				       .reducer_changed = on_changed,
 				       .shares_changed = on_shares,
+				       .balance = on_balance,
 				       .user = f};
 	struct rs_err e = {0};
 
@@ -413,6 +424,10 @@ static void on_frame(struct reducers *f, unsigned link, const struct frame *h, c
 		l->nonfinites++;
 		ck_assert_int_eq(control_unpack_nonfinite(payload, h->payload_len, &l->nonfinite, &e), 0);
 		break;
+	case FRAME_LOAD:
+		l->loads++;
+		ck_assert_int_eq(control_unpack_load(payload, h->payload_len, &l->load, &e), 0);
+		break;
 	case FRAME_PROBE:
 		l->probes++;
 		l->probe_bytes = h->payload_len;
@@ -535,6 +550,8 @@ bool reducers_step(struct reducers *f, unsigned link)
 {
 	bool moved = serve_want(f, link);
 
+	if (f->l[link].up && exchange_wants_load(f->x, link))
+		exchange_load(f->x, link, f->l[link].busy_us, f->now_ms);
 	if (f->l[link].up)
 		moved = take_some(f, link) || moved;
 	check_worker(f);

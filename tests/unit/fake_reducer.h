@@ -31,6 +31,9 @@ struct reducer_link {
 	unsigned pings, goodbyes, aborts, settles, views;
 	unsigned nonfinites;                /* NONFINITE frames */
 	struct control_nonfinite nonfinite; /* the last one */
+	unsigned loads;                     /* LOAD frames */
+	struct control_load load;           /* the last one */
+	uint64_t busy_us;                   /* what the kernel says of the connection, if it is asked */
 	unsigned probes;                    /* PROBE frames */
 	uint32_t probe_bytes;               /* of the last one */
 	uint64_t ping_count;                /* `count` of the last PING */
@@ -69,6 +72,8 @@ struct reducers {
 	unsigned empty, taken;       /* of those: empty slots, and slots that were taken */
 	unsigned left;               /* of the lost ones: those that ended the job themselves */
 	char why[CONTROL_MESSAGE];   /* reason of the last loss */
+	unsigned verdicts;           /* sentences about shares, or what is slow .. */
+	char verdict[480];           /* .. and the last one */
 	uint32_t epoch;              /* of the shares that were reported last */
 	uint32_t shares[CONTROL_REDUCERS];
 };
