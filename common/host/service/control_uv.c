@@ -11,7 +11,10 @@
 #include <stdlib.h>
 #include <sys/queue.h>
 
-enum { ARRIVED_MAX = 64 };
+enum {
+	ARRIVED_MAX = 64,
+	FLUSH_NS = 200000000, /* for the last messages when the service stops */
+};
 
 /* One call. Invariant: message is the only message of the call that is not sent yet. */
 struct control_call {
@@ -47,6 +50,8 @@ struct control_uv {
 	} arrived[ARRIVED_MAX];
 	unsigned arrived_n;
 	bool stopped;
+	bool woken;      /* since control_uv_wait() looked last */
+	uv_cond_t moved; /* woken was set */
 };
 
 /* Wakes the loop, from any thread. */
@@ -54,7 +59,24 @@ static void wake(void *user)
 {
 	struct control_uv *c = user;
 
+	uv_mutex_lock(&c->mutex);
+	c->woken = true;
+	uv_cond_signal(&c->moved);
+	uv_mutex_unlock(&c->mutex);
 	uv_async_send(&c->async);
+}
+
+/* Waits, without the loop, until a call can continue. Returns false after the time. */
+static bool control_uv_wait(struct control_uv *c, uint64_t until_ns)
+{
+	uint64_t now_ns = uv_hrtime();
+
+	uv_mutex_lock(&c->mutex);
+	for (; !c->woken && now_ns < until_ns; now_ns = uv_hrtime())
+		uv_cond_timedwait(&c->moved, &c->mutex, until_ns - now_ns);
+	c->woken = false;
+	uv_mutex_unlock(&c->mutex);
+	return now_ns < until_ns;
 }
 
 /* Takes a new call, on a thread of the module. */
@@ -218,10 +240,15 @@ int control_uv_new(struct control_uv **ret, uv_loop_t *loop, const struct rpc_ap
 		rc = rs_fail(e, RS_ENOMEM, "cannot create a mutex: %s", uv_strerror(rc));
 		goto free_control;
 	}
+	rc = uv_cond_init(&c->moved);
+	if (rc) {
+		rc = rs_fail(e, RS_ENOMEM, "cannot create a condition: %s", uv_strerror(rc));
+		goto destroy_mutex;
+	}
 	c->service = service_new(&so);
 	if (!c->service) {
 		rc = rs_oom(e, 0, "the control service");
-		goto destroy_mutex;
+		goto destroy_cond;
 	}
 	rc = uv_async_init(loop, &c->async, on_async);
 	if (rc) {
@@ -234,6 +261,8 @@ int control_uv_new(struct control_uv **ret, uv_loop_t *loop, const struct rpc_ap
 
 free_service:
 	service_free(c->service);
+destroy_cond:
+	uv_cond_destroy(&c->moved);
 destroy_mutex:
 	uv_mutex_destroy(&c->mutex);
 free_control:
@@ -255,12 +284,16 @@ struct service *control_uv_service(struct control_uv *c)
 
 void control_uv_stop(struct control_uv *c)
 {
+	uint64_t until_ns = uv_hrtime() + FLUSH_NS;
+
 	uv_mutex_lock(&c->mutex);
 	c->stopped = true;
 	uv_mutex_unlock(&c->mutex);
 	service_stop(c->service);
-	take_arrived(c);
-	advance_all(c);
+	do {
+		take_arrived(c);
+		advance_all(c);
+	} while (!LIST_EMPTY(&c->calls) && control_uv_wait(c, until_ns));
 	while (!LIST_EMPTY(&c->calls))
 		call_free(c, LIST_FIRST(&c->calls), RPC_CODE_UNAVAILABLE, c->stopped_why);
 }
@@ -275,6 +308,7 @@ void control_uv_free(struct control_uv *c)
 	if (!c)
 		return;
 	service_free(c->service);
+	uv_cond_destroy(&c->moved);
 	uv_mutex_destroy(&c->mutex);
 	free(c);
 }

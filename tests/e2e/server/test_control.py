@@ -278,6 +278,7 @@ class Control(unittest.TestCase):
             self.assertRegex(past[0], r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z +\d+ info  job-opened job=test ")
             c.reducers[0].stop()
             self.assertEqual(reader.wait(), 0, reader.report())
+            self.assertEqual(json.loads(reader.out.splitlines()[-1])["name"], "drained")
 
     def test_health(self):
         with harness.Cluster(server_config=GRPC) as c:
