@@ -1,10 +1,11 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-# run: beside-others
+# run: beside-others no-tsan
 """What makes a reducer drain, with real processes: the file of a notice, SIGPWR, the signals of Slurm, a hook of
 Kubernetes. Its jobs go on with the other reducer, and log, status and metrics name the reason."""
 
 import json
+import os
 import re
 import signal
 import subprocess
@@ -36,6 +37,15 @@ SUMS = harness.python("""
                 break
     worker.say("end", n=n)
     """.replace("%d", str(STEP)))
+
+
+def ctl(*args):
+    """Runs reductionctl, which must succeed; returns what it prints."""
+    argv = [harness.binary("reductionctl"), *args]
+    return subprocess.run(argv, check=True, capture_output=True, text=True,
+                          env=os.environ | harness.sanitizer_env(argv)).stdout  # fmt: skip
+
+
 PORTS = {"grpc": "127.0.0.1:0", **({"http": "127.0.0.1:0"} if HAS_HTTP else {})} if harness.HAS_GRPC else {}
 
 
@@ -156,8 +166,7 @@ class Draining(unittest.TestCase):
         why = "the end of pod reducer-0"
         c = self.cluster()
         address = c.reducers[0].wait_text(r"\bgrpc-ready\b.*?address=(\S+)").group(1)
-        subprocess.run([harness.binary("reductionctl"), "drain", "--because", why, address], check=True,
-                       stdout=subprocess.DEVNULL)  # fmt: skip
+        ctl("drain", "--because", why, address)
         if c.reducers[0].running():
             c.reducers[0].signal(signal.SIGTERM)
         self.handed_over(c, "control-service", why)
@@ -168,18 +177,15 @@ class Draining(unittest.TestCase):
         self.notice.write_text('a notice of "me"\n')
         c.reducers[0].wait_text("draining by=notice")
         address = c.reducers[0].wait_text(r"\bgrpc-ready\b.*?address=(\S+)").group(1)
-        ctl = [harness.binary("reductionctl"), "status", address]
-        shown = subprocess.run(ctl, check=True, capture_output=True, text=True).stdout
+        shown = ctl("status", address)
         self.assertRegex(shown, r'  drains because of a notice of "me", \d+(\.\d+)? s left  jobs 1 ')
-        shown = json.loads(subprocess.run([*ctl, "--json"], check=True, capture_output=True, text=True).stdout)
+        shown = json.loads(ctl("status", address, "--json"))
         self.assertEqual((shown["draining"], shown["drain_because"]), (True, 'a notice of "me"'))
         if HAS_HTTP:
             at = c.reducers[0].wait_text(r"\bhttp-ready\b.*?address=(\S+)").group(1)
             with urllib.request.urlopen(f"http://{at}/metrics", timeout=20 * harness.SCALE) as answer:
                 self.assertIn('\nreduction_drain_info{because="a notice of \\"me\\""} 1\n', answer.read().decode())
-        events = subprocess.run([ctl[0], "events", "--past", "--json", address], check=True, capture_output=True,
-                                text=True)  # fmt: skip
-        self.assertIn('"name":"draining"', events.stdout)
+        self.assertIn('"name":"draining"', ctl("events", "--past", "--json", address))
         self.end(c)
         self.drained(c, "notice", 'a notice of "me"', handed_over=0, finished=1)
 

@@ -1,6 +1,6 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-# run: beside-others
+# run: beside-others no-tsan
 """Reducers that come and go while a job runs: slots of the configuration are filled and emptied in any order, with the
 results that NumPy gives, bit for bit."""
 
@@ -46,7 +46,8 @@ STEADY = harness.python("""
 
 
 def ctl(*args):
-    done = subprocess.run([harness.binary("reductionctl"), *args], capture_output=True, text=True, timeout=60)
+    argv = [harness.binary("reductionctl"), *args]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=60, env=os.environ | harness.sanitizer_env(argv))
     return done.returncode, done.stdout, done.stderr
 
 
