@@ -8,6 +8,7 @@
  * The notice is withdrawn: the file goes away. The file cannot be written: the command
  * ends with an error, at its start. */
 #include "deploy/ctl/notice.h"
+#include "common/address.h"
 #include "common/log.h"
 #include "deploy/ctl/ctl.h"
 
@@ -65,6 +66,15 @@ static int notice_take_provider(const char *word, enum notice_provider *ret, str
 			return RS_OK;
 		}
 	return rs_fail(e, RS_EINVAL, "--provider: found \"%s\", expected aws, gcp, azure or auto", word);
+}
+
+static int notice_check_address(const char *option, const char *text, struct rs_err *e)
+{
+	struct rs_host_port parts;
+	struct rs_err why;
+
+	return text && rs_host_port_split(&parts, text, false, &why) ? rs_fail(e, RS_EINVAL, "%s: %s", option, why.msg)
+								     : RS_OK;
 }
 
 static void notice_stamp(int64_t seconds, char text[32])
@@ -263,6 +273,10 @@ static int run_notice(const struct call *call, struct rs_err *e)
 			   .log = {.level = RS_LOG_INFO, .fd = STDERR_FILENO}};
 	int rc = notice_take_provider(value[OPTION_PROVIDER], &n.watch.provider, e);
 
+	if (!rc)
+		rc = notice_check_address("--address", n.address, e);
+	if (!rc)
+		rc = notice_check_address("--acknowledge", n.acknowledge, e);
 	if (rc)
 		return rc;
 	n.body = malloc(NOTICE_BODY + 1);

@@ -2,7 +2,7 @@
 /* One connection for each question: a metadata service is on this machine's host. */
 #include "deploy/ctl/notice.h"
 
-#include "config/limits.h"
+#include "common/address.h"
 
 #include <errno.h>
 #include <netdb.h>
@@ -33,18 +33,19 @@ static int ask_wait(int fd, short events, int64_t until_ms, struct rs_err *e)
 	return n == 0 ? rs_fail(e, RS_ETIMEOUT, "it does not answer in time") : RS_OK;
 }
 
-/* Connects. Returns the socket or an error. */
-static int ask_connect(const char *address, int64_t until_ms, struct rs_err *e)
+/* Connects. Returns the socket or an error; *ret_error is the system's error of the
+ * connection, or 0. */
+static int ask_connect(const char *address, int64_t until_ms, int *ret_error, struct rs_err *e)
 {
 	struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *found;
-	char host[RS_HOST_MAX], port[8];
+	struct rs_host_port to;
 	socklen_t len = sizeof(int);
-	int fd, rc, error = 0;
+	int fd, rc = rs_host_port_split(&to, address, false, e), error = 0;
 
-	if (sscanf(address, "[%255[^]]]:%7[0-9]", host, port) != 2 &&
-	    sscanf(address, "%255[^:]:%7[0-9]", host, port) != 2)
-		return rs_fail(e, RS_EINVAL, "found \"%s\", expected HOST:PORT", address);
-	rc = getaddrinfo(host, port, &hints, &found);
+	*ret_error = 0;
+	if (rc)
+		return rc;
+	rc = getaddrinfo(to.host, to.port, &hints, &found);
 	if (rc)
 		return rs_fail(e, RS_EIO, "%s", gai_strerror(rc));
 	fd = socket(found->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
@@ -56,6 +57,7 @@ static int ask_connect(const char *address, int64_t until_ms, struct rs_err *e)
 	rc = error ? RS_OK : ask_wait(fd, POLLOUT, until_ms, e);
 	if (!rc && !error)
 		getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &len);
+	*ret_error = error;
 	if (error)
 		rc = rs_fail_sys(e, RS_EIO, error, "cannot connect");
 	if (rc)
@@ -66,11 +68,11 @@ static int ask_connect(const char *address, int64_t until_ms, struct rs_err *e)
 bool notice_is_free(const char *address)
 {
 	struct rs_err e;
-	int fd = ask_connect(address, ask_now_ms() + 1000, &e);
+	int error, fd = ask_connect(address, ask_now_ms() + 1000, &error, &e);
 
 	if (fd >= 0)
 		close(fd);
-	return fd < 0 && fd != RS_ETIMEOUT;
+	return error == ECONNREFUSED;
 }
 
 static int ask_send(int fd, const char *address, const struct notice_request *q, int64_t until_ms, struct rs_err *e)
@@ -122,7 +124,7 @@ int notice_ask(const char *address, const struct notice_request *q, char *text, 
 	       struct rs_err *e)
 {
 	int64_t until_ms = ask_now_ms() + q->timeout_ms;
-	int fd = ask_connect(address, until_ms, e), rc;
+	int rc, error, fd = ask_connect(address, until_ms, &error, e);
 
 	if (fd < 0)
 		return fd;

@@ -34,8 +34,9 @@ static void http_take_line(char *line, struct http_body *body, struct notice_ans
 		snprintf(ret->etag, sizeof ret->etag, "%s", value);
 }
 
-/* Joins the chunks in place. Returns 1, 0 if more must follow, or an error. */
-static int http_join(struct notice_answer *a, struct rs_err *e)
+/* Goes through the chunks, and with `join` joins them in place, which is possible once.
+ * Returns 1, 0 if more must follow, or an error. */
+static int http_chunks(struct notice_answer *a, bool join, struct rs_err *e)
 {
 	char *from = a->body, *to = a->body, *end = a->body + a->body_len;
 
@@ -52,10 +53,13 @@ static int http_join(struct notice_answer *a, struct rs_err *e)
 			break;
 		if (end - from < n + 2)
 			return 0;
-		memmove(to, from, (size_t)n);
+		if (join)
+			memmove(to, from, (size_t)n);
 		to += n;
 		from += n + 2;
 	}
+	if (!join)
+		return http_chunks(a, true, e);
 	*to = '\0';
 	a->body_len = (size_t)(to - a->body);
 	return 1;
@@ -85,7 +89,7 @@ int notice_http_read(char *text, size_t len, bool ended, struct notice_answer *r
 		http_take_line(copy, &body, ret);
 	}
 	if (body.chunked)
-		return http_join(ret, e);
+		return http_chunks(ret, false, e);
 	if (body.length >= 0 && ret->body_len >= (size_t)body.length) {
 		ret->body_len = (size_t)body.length;
 		ret->body[body.length] = '\0';

@@ -58,7 +58,7 @@ struct balance_reducer {
 enum balance_kind {
 	BALANCE_EVEN,      /* nothing to do */
 	BALANCE_SHARES,    /* other shares are expected to pay */
-	BALANCE_BACK,      /* the last change did not pay: the shares before it */
+	BALANCE_BACK,      /* the last change made it worse: the shares before it */
 	BALANCE_SLOW_RANK, /* `rank` is slow at most reducers */
 	BALANCE_SLOW_PATH, /* the path between `rank` and `reducer` is slow alone */
 };

@@ -1,38 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Sentences about the shares of reducers. */
 #include "agent/worker/core/exchange_text.h"
+#include "agent/worker/core/text.h"
 
-#include <stdarg.h>
 #include <stdio.h>
 
 enum { NAMED = 6 /* most reducers that a sentence names */ };
-
-struct text {
-	char *buf;
-	size_t size, len;
-};
-
-static void text_add(struct text *t, const char *format, ...) __attribute__((format(printf, 2, 3)));
-static void text_add(struct text *t, const char *format, ...)
-{
-	va_list args;
-	int n;
-
-	if (t->len >= t->size)
-		return;
-	va_start(args, format);
-	n = vsnprintf(t->buf + t->len, t->size - t->len, format, args);
-	va_end(args);
-	t->len += n > 0 ? (size_t)n : 0;
-}
 
 static double percent(uint64_t part, uint64_t of)
 {
 	return of ? 100.0 * (double)part / (double)of : 0;
 }
 
-/* "r0 25.0 % -> 14.3 %, r1 25.0 % -> 28.6 %" of living reducers; without `to` as they
- * are. */
+/* "r0 25.0 % -> 14.3 %, r1 25.0 % -> 28.6 %", of living reducers. */
 static void text_shares(struct text *t, const struct exchange *x, const struct balance_reducer *r,
 			const struct balance_verdict *v)
 {
@@ -55,7 +35,7 @@ void balance_text(const struct exchange *x, const struct balance_reducer *r, con
 		  char *buf, size_t size)
 {
 	const struct rs_reducer *about = &x->params->reducers[v->reducer];
-	struct text t = {buf, size, 0};
+	struct text t = {.len = 0};
 	unsigned busy = v->busy / 10, others = v->others / 10;
 
 	switch (v->kind) {
@@ -86,6 +66,7 @@ void balance_text(const struct exchange *x, const struct balance_reducer *r, con
 			 v->rank, about->id, exchange_params_address(x->params, about), busy, others);
 		break;
 	default:
-		buf[0] = '\0';
+		break;
 	}
+	snprintf(buf, size, "%s", t.buf);
 }

@@ -2,34 +2,14 @@
 /* Sentences about failures that need more than one fact: which ranks are missing, which
  * chunks have no result. */
 #include "agent/worker/core/exchange_text.h"
+#include "agent/worker/core/text.h"
 #include "common/dtype.h"
 
 #include <inttypes.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
 enum { TEXT_PACKET_BYTES = 1200 /* a message of this size fits into one packet of every path */ };
-
-/* A sentence that is built piece by piece. Invariant: buf is terminated; text that does
- * not fit is cut. */
-struct text {
-	char buf[480];
-	size_t len;
-};
-
-static void text_add(struct text *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-static void text_add(struct text *t, const char *fmt, ...)
-{
-	va_list ap;
-	int n;
-
-	va_start(ap, fmt);
-	n = vsnprintf(t->buf + t->len, sizeof t->buf - t->len, fmt, ap);
-	va_end(ap);
-	if (n > 0)
-		t->len = t->len + (size_t)n < sizeof t->buf ? t->len + (size_t)n : sizeof t->buf - 1;
-}
 
 /* Returns the separator before the i-th of n items. */
 static const char *text_separator(unsigned i, unsigned n)

@@ -47,12 +47,16 @@ void load_idle(struct load_watch *w, uint64_t now_ms)
 	w->active_from_ms = 0;
 }
 
-void load_landed(struct link *l, uint64_t now_ms)
+uint64_t load_flying_ms(const struct link *l, uint64_t now_ms)
 {
 	uint64_t from_ms = l->load.flying_from_ms, began_ms = l->x->load.from_ms;
 
-	if (from_ms)
-		l->load.flying_ms += now_ms - (from_ms > began_ms ? from_ms : began_ms);
+	return l->load.flying_ms + (from_ms ? now_ms - (from_ms > began_ms ? from_ms : began_ms) : 0);
+}
+
+void load_landed(struct link *l, uint64_t now_ms)
+{
+	l->load.flying_ms = load_flying_ms(l, now_ms);
 	l->load.flying_from_ms = 0;
 }
 

@@ -41,6 +41,8 @@ void load_begin(struct load_watch *w);
 void load_busy(struct exchange *x, uint64_t now_ms);
 /* No operation is pending from now on. */
 void load_idle(struct load_watch *w, uint64_t now_ms);
+/* Returns for how long chunks were in flight on a link in this interval. */
+uint64_t load_flying_ms(const struct link *l, uint64_t now_ms);
 /* The last chunk in flight of a link has its result. */
 void load_landed(struct link *l, uint64_t now_ms);
 /* The view has changed. */

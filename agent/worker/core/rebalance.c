@@ -11,14 +11,6 @@ static uint32_t larger(uint32_t a, uint32_t b)
 	return a > b ? a : b;
 }
 
-/* Returns for how long chunks were in flight on a link in this interval. */
-static uint64_t rebalance_flying_ms(const struct link *l, uint64_t now_ms)
-{
-	uint64_t from_ms = l->load.flying_from_ms, began_ms = l->x->load.from_ms;
-
-	return l->load.flying_ms + (from_ms ? now_ms - (from_ms > began_ms ? from_ms : began_ms) : 0);
-}
-
 /* Adds what a lane has said of the paths to it. */
 static void rebalance_add_paths(const struct control_load *lane, struct balance_reducer *ret)
 {
@@ -33,26 +25,27 @@ static void rebalance_add_paths(const struct control_load *lane, struct balance_
 	ret->most_rank = up ? lane->up_most_rank : lane->down_most_rank;
 }
 
-/* Sums up what is known of a reducer's lanes. */
-static void rebalance_reducer(const struct exchange *x, unsigned reducer, uint64_t passed_ms, uint64_t now_ms,
-			      struct balance_reducer *ret)
+/* Fills in what is known of each reducer. */
+static void rebalance_gather(const struct exchange *x, uint64_t passed_ms, uint64_t now_ms,
+			     struct balance_reducer r[RS_REDUCERS_MAX])
 {
-	uint64_t flying_ms = 0;
+	uint64_t flying_ms[RS_REDUCERS_MAX] = {0};
 
-	*ret = (struct balance_reducer){.lives = exchange_lives(x, reducer)};
+	for (unsigned i = 0; i < x->params->reducers_n; i++)
+		r[i] = (struct balance_reducer){.lives = exchange_lives(x, i)};
 	for (unsigned s = 0; s < x->params->shards; s++)
-		ret->share += x->owner[s] == reducer;
-	ret->share += !ret->share;
-	for (unsigned i = 0; ret->lives && i < x->links_n; i++) {
+		r[x->owner[s]].share++;
+	for (unsigned i = 0; i < x->links_n; i++) {
 		const struct link *l = &x->links[i];
 
-		if (l->reducer != reducer)
-			continue;
-		flying_ms += rebalance_flying_ms(l, now_ms);
+		flying_ms[l->reducer] += load_flying_ms(l, now_ms);
 		if (l->load.lane_at_ms && now_ms - l->load.lane_at_ms <= LOAD_FRESH_MS)
-			rebalance_add_paths(&l->load.lane, ret);
+			rebalance_add_paths(&l->load.lane, &r[l->reducer]);
 	}
-	ret->busy = (uint32_t)(flying_ms * BALANCE_PERMIL / passed_ms / x->params->reducers[reducer].lanes);
+	for (unsigned i = 0; i < x->params->reducers_n; i++) {
+		r[i].share += !r[i].share;
+		r[i].busy = (uint32_t)(flying_ms[i] * BALANCE_PERMIL / passed_ms / x->params->reducers[i].lanes);
+	}
 }
 
 /* Says what the verdict is, once a minute if it stays the same. */
@@ -77,8 +70,7 @@ static void rebalance_decide(struct exchange *x, uint32_t active, uint64_t passe
 	struct balance_verdict v;
 	bool did = false;
 
-	for (unsigned i = 0; i < x->params->reducers_n; i++)
-		rebalance_reducer(x, i, passed_ms, now_ms, &r[i]);
+	rebalance_gather(x, passed_ms, now_ms, r);
 	balance_sample(&w->balance, r, x->params->reducers_n, (uint32_t)passed_ms, active, w->bytes, now_ms, &v);
 	if (v.kind == BALANCE_EVEN)
 		return;

@@ -70,7 +70,6 @@ static void engine_on_balance(void *user, enum balance_kind kind, bool did, cons
 {
 	static const char *const events[] = {
 	    [BALANCE_SHARES] = "unbalanced",
-	    [BALANCE_BACK] = "unbalanced",
 	    [BALANCE_SLOW_RANK] = "slow-path",
 	    [BALANCE_SLOW_PATH] = "slow-path",
 	};

@@ -227,7 +227,8 @@ class Watch(unittest.TestCase):
         for argv, code, text in (
             (["--provider", "ibm"], 2, 'found "ibm", expected aws, gcp, azure or auto'),
             (["--provider", "aws", "--file", "/nowhere/notice"], 1, "/nowhere/notice.new: No such file"),
-            (["--provider", "aws", "--once", "--address", "here"], 2, 'found "here", expected HOST:PORT'),
+            (["--provider", "aws", "--once", "--address", "here"], 2, '--address: "here" is not an address'),
+            (["--provider", "azure", "--acknowledge", "r0"], 2, '--acknowledge: "r0" is not an address'),
         ):
             done = subprocess.run([harness.binary("reductionctl"), "notice", *argv], capture_output=True, text=True)
             self.assertEqual(done.returncode, code, done)
