@@ -47,7 +47,8 @@ STEADY = harness.python("""
 
 def ctl(*args):
     argv = [harness.binary("reductionctl"), *args]
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=60, env=os.environ | harness.sanitizer_env(argv))
+    env = os.environ | harness.sanitizer_env(argv)
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=60, env=env)
     return done.returncode, done.stdout, done.stderr
 
 
