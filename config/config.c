@@ -431,7 +431,8 @@ static int finish(struct reading *r)
 		return shardmap_read(cfg, r->doc, map, r->e);
 	if (cfg->sharding.shards == 0)
 		cfg->sharding.shards =
-		    shardmap_default_shards(cfg->reducers, cfg->reducers_n, cfg->sharding.rebalance == RS_REBALANCE_ON);
+		    shardmap_default_shards(cfg->reducers, cfg->reducers_n,
+					    cfg->sharding.rebalance == RS_REBALANCE_ON || rs_config_has_slots(cfg));
 	if (cfg->sharding.shards < cfg->reducers_n)
 		return ydoc_fail(r->doc, seen(r, "sharding", "shards"), "sharding.shards", r->e,
 				 "found %u, expected at least %u, one for each reducer", cfg->sharding.shards,

@@ -95,7 +95,8 @@ const struct schema_key schema_keys[] = {
 {"job", "min_reducers", SCHEMA_NUMBER, AT(job, min_reducers), .min = 1, .max = RS_REDUCERS_MAX, .zero_word = "all",
  .def = "all", .help = "Reducers that must be there when a job with `failover: retain` starts. Others may be missing: "
  "the job starts without them after 5 s, and uses them when they come: so more entries may be listed than run, as "
- "slots. `all`: a job waits for every reducer, until `timeouts.connect`. Ranks may use different values"},
+ "slots. `all`: a job waits for every reducer, until `timeouts.connect`. Ranks may use different numbers, but `all` "
+ "only together, since the number of shards depends on it"},
 {"job", "detect_nonfinite", SCHEMA_ENUM, AT(job, detect_nonfinite), .words = nonfinite_words, .def = "log",
  .help = "What happens when a rank sends NaN or infinity: `log` writes the rank, operation and element; `fail` ends "
  "the job for all ranks with that sentence, before the operation is complete; `off` does not check. Ranks may use "
@@ -162,7 +163,8 @@ const struct schema_key schema_keys[] = {
 
 {"sharding", "shards", SCHEMA_NUMBER, AT(sharding, shards), .min = 1, .max = RS_SHARDS_MAX, .zero_word = "auto",
  .def = "auto", .help = "Number of shards into which the work is divided; `auto`: as many as `map` names, else at "
- "least 64, or 256 with `rebalance: on`, chosen so that equal reducers get equal shares"},
+ "least 64, or 256 with `rebalance: on` or slots (`job.min_reducers`), chosen so that equal reducers get equal "
+ "shares"},
 {"sharding", "chunk_bytes", SCHEMA_BYTES, AT(sharding, chunk_bytes), .min = RS_CHUNK_MIN, .max = RS_CHUNK_MAX,
  .step = 64, .zero_word = "auto", .def = "auto", .help = "Size of the chunks into which buffers are cut; chunk i of "
  "operation q belongs to shard (i + q) modulo shards; `auto`: 32KiB, or 16KiB or 8KiB if a chunk would take more "

@@ -11,7 +11,7 @@
 
 enum {
 	LINK_RETRY_MIN_MS = 50,
-	LINK_RETRY_MAX_MS = 1000,
+	LINK_RETRY_MAX_MS = 800,
 	LINK_DETECT_MIN_MS = 400, /* a shorter detection time of a peer would make heartbeats a load */
 	LINK_LATE_MS = 2500,      /* how long a LATE stays current; reducers repeat it once a second */
 	LINK_ABSENT_MS = 5000,    /* then a job starts without an unreachable reducer, which may join later */

@@ -65,11 +65,11 @@ START_TEST(operations_wait_for_start)
 }
 END_TEST
 
-/* The start order does not matter: attempts follow after 50, 100, 200, ... 1000, 1000
+/* The start order does not matter: attempts follow after 50, 100, 200, 400, 800, 800
  * ms. */
 START_TEST(connecting_is_repeated_until_the_reducer_listens)
 {
-	static const uint32_t waits[] = {50, 100, 200, 400, 800, 1000, 1000};
+	static const uint32_t waits[] = {50, 100, 200, 400, 800, 800, 800};
 	struct reducers f;
 
 	reducers_open(&f, two, 2, 60000);
