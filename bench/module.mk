@@ -126,6 +126,9 @@ bench-reconfigure: $(bin) $(bench_reconfigure) ## 64 ranks go on in the next gen
 bench-rebalance: $(bin) ## shares of reducers follow a link that becomes slow, beside a fixed map, needs root; ARGS=--help
 	$(PYTHON) bench/rebalance/bench.py --build $(B) $(ARGS)
 .PHONY: bench-rebalance
+bench-elastic: $(bin) ## reducers come and go in a running job on shaped links, beside the plan, 3 minutes, needs root; ARGS=--help
+	$(PYTHON) bench/elastic/bench.py --build $(B) $(ARGS)
+.PHONY: bench-elastic
 
 # bench/sites: outer steps between sites; the example that it runs is installed
 bench-sites: $(bin) $(delay_line) ## outer steps between four sites of shaped links beside DDP, needs root and torch 2; ARGS=--help
