@@ -41,7 +41,7 @@ PKGS       := libuv libprotobuf-c yaml-0.1 libxxhash libssl libcrypto
 
 # Goals that need no compiler and no library, or install them first. All others do, and
 # only for those are they looked for.
-bare     := help deps test test-all test-build test-all-build demo fresh deb aarch64 release image clean format uninstall conformance check-gpu
+bare     := help deps test test-all test-build test-all-build demo demo-elastic fresh deb aarch64 release image clean format uninstall conformance check-gpu
 building := $(if $(MAKECMDGOALS),$(filter-out $(bare),$(MAKECMDGOALS)),all)
 ifneq ($(building),)
 include deploy/detect.mk
