@@ -98,7 +98,9 @@ bench-step: $(bin) $(lib) ## whole training steps of PyTorch on shaped links, gl
 	$(PYTHON) bench/step/step.py --build $(B) $(ARGS)
 bench-overlap: $(bin) $(lib) ## draws how all-reduces run under backward, needs root; ARGS='--out FILE.svg'
 	$(PYTHON) bench/step/overlap.py --build $(B) $(ARGS)
-.PHONY: bench-step bench-overlap
+bench-jax: $(bin) $(lib) ## whole training steps of JAX on shaped links, gloo beside reducers, needs root; ARGS='--python venv/bin/python'
+	$(PYTHON) bench/step/step_jax.py --build $(B) $(ARGS)
+.PHONY: bench-step bench-overlap bench-jax
 
 # bench/wire: how exact sums of encoded gradients are, and trainings with them, in one
 # process with the kernels of the product; for developers, not installed

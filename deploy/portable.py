@@ -25,7 +25,7 @@ import elf
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 PROGRAMS = ("reduction-server", "reduction-agent", "reductionctl", "reduction-bench")
 LIBRARY = "libreduction.so.0"
-LIBRARIES = (LIBRARY, "libreduction-grpc.so", "libnccl-net-reduction.so", "libnccl-env.so")
+LIBRARIES = (LIBRARY, "libreduction-grpc.so", "libnccl-net-reduction.so", "libnccl-env.so", "libreduction-jax.so")
 OPTIONAL = ("libreduction-grpc.so",)
 SYSTEM = re.compile(r"(ld-linux-[\w-]+|libc|libm|libpthread|libdl|librt|libgcc_s|libstdc\+\+)\.so\.\d+$")
 ALPHABET = "0123456789abcdefghijklmnopqrstuvwxyz"

@@ -148,6 +148,7 @@ FOLDERS = {
         ],
     ),
     "agent/nccl": ("the NCCL plugin", [*CONFIGURED, "agent/worker/engine"]),
+    "agent/jax": ("the collectives of JAX on CPUs", ["agent/lib/include"]),
     "agent/examples": ("programs of users", []),
     "deploy/ctl/plan": ("the planner of shard maps", ["common", "config"]),
     "deploy/ctl/render": ("files of a deployment from one description", ["config"]),

@@ -515,8 +515,8 @@ class Cluster:
             **reach(self.socket_path(node) if self.agents else "direct"),
             "REDUCTION_CONFIG": self.write_config(f"worker{len(self._procs)}.yaml", config),
             # these programs get the identity of their training from the store of
-            # torch.distributed
-            **({} if any("worker_torch" in str(arg) for arg in argv) else {"REDUCTION_RUN": "test"}),
+            # torch.distributed or of jax.distributed
+            **({} if any(re.search("worker_(torch|jax_)", str(arg)) for arg in argv) else {"REDUCTION_RUN": "test"}),
         }
         full.update(worker_env())
         full.update(env or {})

@@ -33,7 +33,8 @@ class Archive(unittest.TestCase):
         self.assertEqual({m.name.split("/")[0] for m in members}, {top})
         names = {m.name.removeprefix(f"{top}/") for m in members}
         self.assertLessEqual({"sbom.cdx.json", "licenses/LICENSE", "include/reduction.h", "lib/libreduction.so.0",
-                              "lib/libnccl-net-reduction.so", "lib/systemd/system/reduction-server.service",
+                              "lib/libnccl-net-reduction.so", "lib/libreduction-jax.so",
+                              "lib/systemd/system/reduction-server.service",
                               "share/man/man8/reduction-server.8", "share/doc/reduction/examples/loopback.yaml",
                               *(f"bin/{p}" for p in PROGRAMS)}, names)
         self.assertFalse([n for n in names if n.endswith(".py") and n.startswith("lib/")])

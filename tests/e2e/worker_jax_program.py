@@ -1,0 +1,183 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Programs of test_jax.py: worker_jax_program.py NAME. With JAX_CPU_COLLECTIVES_IMPLEMENTATION=gloo without reducers.
+
+Rank, world size and the coordinator come from torchrun's variables.
+"""
+
+import os
+import sys
+import time
+
+import worker
+
+GLOO = os.environ.get("JAX_CPU_COLLECTIVES_IMPLEMENTATION") == "gloo"
+RANK, SIZE = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+
+if sys.argv[1] == "late":
+    import jax
+
+    try:
+        import reduction.jax
+    except ImportError as exc:
+        worker.say("refused", text=str(exc))
+    raise SystemExit(0)
+
+if not GLOO:
+    import reduction.jax
+
+import jax
+import jax.numpy as jnp
+import numpy
+from jax.sharding import Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+DTYPES = (
+    "bool int8 uint8 int16 uint16 int32 uint32 int64 uint64 bfloat16 float32 float64 complex64 complex128"
+).split()
+
+
+def start():
+    if GLOO:
+        jax.distributed.initialize(f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}", SIZE, RANK)
+    else:
+        jax.distributed.initialize()
+    return Mesh(numpy.array(jax.devices()), ("d",))
+
+
+def call(mesh, function, x, spec=None):
+    """Calls a function of one process's array in all processes of a mesh."""
+    spec = P("d") if spec is None else spec
+    whole = jax.make_array_from_process_local_data(NamedSharding(mesh, spec), x[(None,) * len(spec)])
+    lead = (0,) * len(spec)
+
+    def inner(a):
+        return function(a[lead])[(None,) * len(spec)]
+
+    mapped = jax.jit(jax.shard_map(inner, mesh=mesh, in_specs=spec, out_specs=spec))
+    return numpy.asarray(mapped(whole).addressable_data(0))[lead]
+
+
+def data(dtype, count, rank):
+    return ((numpy.arange(count) + rank) % 3 + 1).astype(jnp.dtype(dtype))
+
+
+def combine(function, dtype, count):
+    """All ranks' data, combined in dtype."""
+    everything = [data(dtype, count, r) for r in range(SIZE)]
+    total = everything[0]
+    for x in everything[1:]:
+        total = function(total, x).astype(total.dtype)
+    return total
+
+
+def rows(dtype, count):
+    """(name, function, expected result) of each collective."""
+    everything = numpy.stack([data(dtype, count, r) for r in range(SIZE)])
+    part = count // SIZE
+    own = slice(RANK * part, RANK * part + part)
+    yield "all_gather", lambda a: jax.lax.all_gather(a, "d"), everything
+    ring = [(i, (i + 1) % SIZE) for i in range(SIZE)]
+    yield "ppermute", lambda a: jax.lax.ppermute(a, "d", ring), everything[RANK - 1]
+    some = numpy.where(RANK == SIZE - 1, everything[0], numpy.zeros_like(everything[0]))
+    yield "ppermute of two", lambda a: jax.lax.ppermute(a, "d", [(0, SIZE - 1)]), some
+    exchanged = numpy.stack([x[own] for x in everything])
+    yield "all_to_all", lambda a: jax.lax.all_to_all(a.reshape(SIZE, part), "d", 0, 0), exchanged
+    if dtype == "bool":
+        return
+    total = combine(numpy.add, dtype, count)
+    yield "psum", lambda a: jax.lax.psum(a, "d"), total
+    yield "psum_scatter", lambda a: jax.lax.psum_scatter(a, "d", tiled=True), total[own]
+    if not dtype.startswith("complex"):
+        yield "pmax", lambda a: jax.lax.pmax(a, "d"), combine(numpy.maximum, dtype, count)
+        yield "pmin", lambda a: jax.lax.pmin(a, "d"), combine(numpy.minimum, dtype, count)
+
+
+def collectives():
+    """Every collective of every type against NumPy, and the digest of all results, to compare with gloo's."""
+    jax.config.update("jax_enable_x64", True)
+    mesh = start()
+    checked = 0
+    for dtype in DTYPES:
+        for count in (SIZE, 50000 * SIZE if dtype in ("float32", "int16") else 3 * SIZE):
+            for name, function, expected in rows(dtype, count):
+                found = call(mesh, function, data(dtype, count, RANK))
+                assert found.dtype == expected.dtype, (dtype, name, found.dtype)
+                assert found.tobytes() == expected.tobytes(), (dtype, name, count, found, expected)
+                checked += 1
+    worker.say("checked", count=checked)
+
+
+def refused():
+    """jaxlib itself refuses float16."""
+    mesh = start()
+    try:
+        call(mesh, lambda a: jax.lax.psum(a, "d"), data("float16", 4, RANK))
+    except Exception as exc:
+        worker.say("refused", text=str(exc))
+
+
+def meshes():
+    """Sums over one axis of a mesh with two, over the other one, and in another order of devices."""
+    start()
+    devices = numpy.array(jax.devices())
+    mesh = Mesh(devices.reshape(2, SIZE // 2), ("a", "b"))
+    x = numpy.full(5, RANK + 1.0, "float32")
+    for axis, same in (("a", lambda r: r % (SIZE // 2)), ("b", lambda r: r // (SIZE // 2))):
+        expected = sum(r + 1 for r in range(SIZE) if same(r) == same(RANK))
+        assert (call(mesh, lambda v, axis=axis: jax.lax.psum(v, axis), x, P("a", "b")) == expected).all(), axis
+    swapped = Mesh(devices[::-1], ("d",))
+    expected = numpy.arange(SIZE, 0, -1)
+    found = call(swapped, lambda v: jax.lax.all_gather(v[0], "d"), x)
+    assert (found == expected).all(), found
+    worker.say("right")
+
+
+def outside():
+    """Computations that reducers cannot do: an exception before anything runs."""
+    start()
+    devices = numpy.array(jax.devices())
+    for chosen in (devices[:-1], devices):
+        mesh = Mesh(chosen, ("d",))
+        try:
+            spec = NamedSharding(mesh, P("d"))
+            jax.jit(lambda: jnp.zeros(len(chosen)), out_shardings=spec)()
+        except reduction.ReductionError as exc:
+            worker.say("refused", text=str(exc), devices=len(chosen))
+        else:
+            worker.say("accepted", devices=len(chosen))
+
+
+def network(key):
+    keys = jax.random.split(key, 3)
+    return [jax.random.normal(k, shape) / shape[0] ** 0.5 for k, shape in zip(keys, ((16, 64), (64, 64), (64, 1)))]
+
+
+def loss_of(weights, x, y):
+    for w in weights[:-1]:
+        x = jnp.tanh(x @ w)
+    return jnp.mean((x @ weights[-1] - y) ** 2)
+
+
+def train():
+    """Data-parallel steps of an MLP: says each loss. `pause` holds each step back, so that a test can end a reducer."""
+    mesh = start()
+    steps, pause = int(sys.argv[2]), float(sys.argv[3])
+    random = numpy.random.default_rng(RANK)
+    x = random.normal(size=(32, 16)).astype("float32")
+    y = numpy.sin(x.sum(1, keepdims=True))
+    spread, whole = NamedSharding(mesh, P("d")), NamedSharding(mesh, P())
+    x, y = (jax.make_array_from_process_local_data(spread, part) for part in (x, y))
+    weights = jax.jit(network, out_shardings=whole)(jax.random.key(0))
+
+    @jax.jit
+    def step(weights, x, y):
+        loss, gradients = jax.value_and_grad(loss_of)(weights, x, y)
+        return [w - 0.05 * g for w, g in zip(weights, gradients)], loss
+
+    for number in range(steps):
+        weights, loss = step(weights, x, y)
+        worker.say("step", number=number, loss=float(loss))
+        time.sleep(pause)
+
+
+{f.__name__: f for f in (collectives, refused, meshes, outside, train)}[sys.argv[1]]()
