@@ -6,11 +6,11 @@
     reducers    `import reduction.jax`
     wire:W      the same with job.wire W: bf16, fp8 or int8
 
-Every host is a network namespace (bench/net/lab.py) with a host name that all resolve, which gloo in JAX needs. A launch
-trains a model for some steps with one system. Systems take turns. The result is the median over all steps of all
-launches; a step lasts as long as that of its slowest rank. The models: `dense`, two layers with 16 MiB of gradients;
-`transformer`, 30 tensors with 2 MiB. Prints a line of JSON for each case and system, then a table. Exit status: 0
-success, 1 an error, 2 wrong usage, 77 the laboratory cannot be made, or there is no jax.
+Every host is a network namespace (bench/net/lab.py) with a host name that all resolve, which gloo in JAX needs. A
+launch trains a model for some steps with one system. Systems take turns. The result is the median over all steps of
+all launches; a step lasts as long as that of its slowest rank. The models: `dense`, two layers with 16 MiB of
+gradients; `transformer`, 30 tensors with 2 MiB. Prints a line of JSON for each case and system, then a table. Exit
+status: 0 success, 1 an error, 2 wrong usage, 77 the laboratory cannot be made, or there is no jax.
 """
 
 import argparse
