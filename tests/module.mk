@@ -110,6 +110,9 @@ versions: all ## test the backend of torch.distributed with many versions of tor
 	$(PYTHON) tests/versions.py $(ARGS)
 	$(if $(ARGS),,$(MAKE) trainers)
 
+versions-jax: all ## test JAX on CPUs with two versions of jax from PyPI, 5 minutes; ARGS="0.12.0.1"
+	$(PYTHON) tests/versions_jax.py $(ARGS)
+
 versions-ci: all ## the same with the newest and the oldest version of torch, some of our own tests only
 	$(PYTHON) tests/versions.py --short 2.15.0 1.13.1
 
@@ -188,4 +191,4 @@ lint: $(gen_h) ## check format, scripts, common mistakes, and names in comments 
 	tests/lint.sh $(B)/gen
 format: ## format all C files
 	clang-format -i $$(tests/lint.sh --list-c)
-.PHONY: unit sim fault fault-table soak versions versions-ci conformance fuzz fuzz-programs fuzz-merge fuzz-coverage e2e core-programs test-programs test-build test-all-build test test-all compat torch-cuda trainers wheel-others fresh layering layering-check lint format
+.PHONY: unit sim fault fault-table soak versions versions-jax versions-ci conformance fuzz fuzz-programs fuzz-merge fuzz-coverage e2e core-programs test-programs test-build test-all-build test test-all compat torch-cuda trainers wheel-others fresh layering layering-check lint format

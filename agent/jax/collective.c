@@ -120,7 +120,8 @@ JAX_EXPORT int MPIABI_Allreduce(const void *send, void *recv, int count, jax_han
 	struct jax_comm *c;
 	reduction_op o;
 
-	if (!jax_usable(comm, &c) || !jax_type_of(type, "MPI_Allreduce", &t) || !jax_op_of(op, t, "MPI_Allreduce", &o))
+	if (!jax_usable(comm, &c) || !jax_type_of(type, count, "MPI_Allreduce", &t) ||
+	    !jax_op_of(op, t, "MPI_Allreduce", &o))
 		return JAX_ERROR;
 	return reduce(c, t, (uintptr_t)send == MPIABI_IN_PLACE ? recv : send, recv, (size_t)count, o);
 }
@@ -135,7 +136,7 @@ JAX_EXPORT int MPIABI_Reduce_scatter(const void *send, void *recv, const int *co
 	char *whole;
 	int rc;
 
-	if (!jax_usable(comm, &c) || !jax_type_of(type, "MPI_Reduce_scatter", &t) ||
+	if (!jax_usable(comm, &c) || !jax_type_of(type, counts[0], "MPI_Reduce_scatter", &t) ||
 	    !jax_op_of(op, t, "MPI_Reduce_scatter", &o))
 		return JAX_ERROR;
 	for (int i = 0; i < c->size; i++) {
@@ -160,7 +161,7 @@ JAX_EXPORT int MPIABI_Allgather(const void *send, int count, jax_handle type, vo
 	size_t bytes;
 
 	(void)recv_count, (void)recv_type;
-	if (!jax_usable(comm, &c) || !jax_type_of(type, "MPI_Allgather", &t))
+	if (!jax_usable(comm, &c) || !jax_type_of(type, count, "MPI_Allgather", &t))
 		return JAX_ERROR;
 	bytes = (size_t)count * t->size;
 	return jax_gather(c, (uintptr_t)send == MPIABI_IN_PLACE ? (char *)recv + bytes * (size_t)c->rank : send, recv,
@@ -173,7 +174,7 @@ JAX_EXPORT int MPIABI_Bcast(void *buf, int count, jax_handle type, int root, jax
 	struct jax_comm *c;
 	reduction_error e;
 
-	if (!jax_usable(comm, &c) || !jax_type_of(type, "MPI_Bcast", &t))
+	if (!jax_usable(comm, &c) || !jax_type_of(type, count, "MPI_Bcast", &t))
 		return JAX_ERROR;
 	if (c->size == 1)
 		return JAX_SUCCESS;

@@ -80,7 +80,7 @@ static int queue(void *data, int count, jax_handle type, bool sends, int peer, j
 	int own, other;
 
 	*ret = MPIABI_REQUEST_NULL;
-	if (!jax_usable(comm, &c) || !jax_type_of(type, what, &t))
+	if (!jax_usable(comm, &c) || !jax_type_of(type, count, what, &t))
 		return JAX_ERROR;
 	if (peer < 0 || peer >= c->size || peer == c->rank)
 		return jax_fail("%s: rank %d of %d cannot exchange messages with rank %d", what, c->rank, c->size,
@@ -162,7 +162,7 @@ JAX_EXPORT int MPIABI_Alltoall(const void *send, int count, jax_handle type, voi
 	size_t bytes;
 	int rc = JAX_SUCCESS;
 
-	if (!jax_usable(comm, &c) || !jax_type_of(type, "MPI_Alltoall", &t))
+	if (!jax_usable(comm, &c) || !jax_type_of(type, count, "MPI_Alltoall", &t))
 		return JAX_ERROR;
 	bytes = (size_t)count * t->size;
 	memcpy((char *)recv + bytes * (size_t)c->rank, (const char *)send + bytes * (size_t)c->rank, bytes);

@@ -77,8 +77,9 @@ struct jax_group *jax_group_of(const int *members, int size);
 void jax_close_all(const char *why);
 
 /* type.c */
-/* Finds a type. False: the error is kept; `what` names the call. */
-bool jax_type_of(jax_handle type, const char *what, const struct jax_type **ret);
+/* Finds a type, and checks the number of elements. False: the error is kept; `what` names
+ * the call. */
+bool jax_type_of(jax_handle type, int count, const char *what, const struct jax_type **ret);
 /* Finds an operation. False: the error is kept. */
 bool jax_op_of(jax_handle op, const struct jax_type *type, const char *what, reduction_op *ret);
 /* Copy 16-bit integers to and from 32-bit ones. */

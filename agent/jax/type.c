@@ -26,8 +26,12 @@ static const struct jax_type types[] = {
     {&MPIABI_C_DOUBLE_COMPLEX, REDUCTION_FLOAT64, 16, 2, false},
 };
 
-bool jax_type_of(jax_handle type, const char *what, const struct jax_type **ret)
+bool jax_type_of(jax_handle type, int count, const char *what, const struct jax_type **ret)
 {
+	if (count < 0) { /* XLA's number of elements does not fit into the int that MPI has for it */
+		jax_fail("%s of more than 2147483647 elements is not possible: split the array", what);
+		return false;
+	}
 	for (size_t i = 0; i < sizeof types / sizeof types[0]; i++)
 		if (*types[i].handle == type) {
 			*ret = &types[i];

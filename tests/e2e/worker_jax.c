@@ -205,6 +205,9 @@ static void try_types(void)
 	EXPECT_ERROR(FUNCTION(MPIABI_Allreduce)(&none, &none, 1, constant("MPIABI_C_COMPLEX"), constant("MPIABI_MIN"),
 						constant("MPIABI_COMM_WORLD")),
 		     "MPI_Allreduce with this operation is not supported");
+	EXPECT_ERROR(FUNCTION(MPIABI_Allreduce)(&none, &none, -5, constant("MPIABI_FLOAT"), constant("MPIABI_SUM"),
+						constant("MPIABI_COMM_WORLD")),
+		     "MPI_Allreduce of more than 2147483647 elements");
 	EXPECT_ERROR(FUNCTION(MPIABI_Allreduce)(&none, &none, 1, constant("MPIABI_LONG_DOUBLE"), constant("MPIABI_SUM"),
 						constant("MPIABI_COMM_WORLD")),
 		     "MPI_Allreduce of this type is not supported");
