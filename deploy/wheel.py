@@ -20,7 +20,7 @@ import portable
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "agent/python/reduction"
-SUMMARY = "All-reduce through reducers: PyTorch, NumPy, NCCL; with the reducer, the agent and reductionctl"
+SUMMARY = "All-reduce through reducers: PyTorch, JAX, NumPy, NCCL; with the reducer, the agent and reductionctl"
 ENTRY_POINTS = """[console_scripts]
 reduction-agent = reduction._programs:agent
 reduction-bench = reduction._programs:bench
