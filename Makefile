@@ -113,7 +113,7 @@ install: all ## install below PREFIX (/usr/local); DESTDIR, LIBDIR, PYTHONDIR an
 	ln -sf libreduction.so.$(VERSION) $(DESTDIR)$(LIBDIR)/libreduction.so.0
 	ln -sf libreduction.so.0 $(DESTDIR)$(LIBDIR)/libreduction.so
 	$(if $(filter %-grpc.so,$(lib)),install -m 644 $(B)/lib/libreduction-grpc.so $(DESTDIR)$(LIBDIR))
-	install -m 644 $(nccl_plugin) $(nccl_env) $(jax_library) $(DESTDIR)$(LIBDIR)
+	install -m 644 $(nccl_plugin) $(nccl_env) $(jax_library) $(mpi_shim) $(DESTDIR)$(LIBDIR)
 	$(if $(NCCL_NET_LINK),ln -sf $(notdir $(nccl_plugin)) $(DESTDIR)$(LIBDIR)/libnccl-net.so)
 	install -m 644 agent/lib/include/reduction.h $(DESTDIR)$(INCDIR)
 	sed 's|@prefix@|$(PREFIX)|; s|@libdir@|$(LIBDIR)|; s|@includedir@|$(INCDIR)|; s|@version@|$(VERSION)|' \
@@ -136,7 +136,7 @@ made_folders := $(DOCDIR)/.folders
 uninstall: ## remove what 'make install' with the same variables installed
 	rm -f $(addprefix $(DESTDIR)$(BINDIR)/,$(notdir $(bin)))
 	rm -f $(addprefix $(DESTDIR)$(LIBDIR)/,libreduction.so libreduction.so.0 libreduction.so.$(VERSION) \
-		libreduction-grpc.so $(notdir $(nccl_plugin) $(nccl_env) $(jax_library)) pkgconfig/reduction.pc)
+		libreduction-grpc.so $(notdir $(nccl_plugin) $(nccl_env) $(jax_library) $(mpi_shim)) pkgconfig/reduction.pc)
 	[ "$$(readlink $(DESTDIR)$(LIBDIR)/libnccl-net.so)" != $(notdir $(nccl_plugin)) ] || rm $(DESTDIR)$(LIBDIR)/libnccl-net.so
 	rm -f $(DESTDIR)$(INCDIR)/reduction.h
 	rm -f $(addprefix $(DESTDIR)$(DOCDIR)/,$(doc_files)) $(addprefix $(DESTDIR)$(DOCDIR)/examples/,$(notdir $(example_files)))

@@ -25,4 +25,4 @@ $(B)/bin/reduction-agent: $(B)/agent/node/daemon/main.o $(libagent_daemon) $(lib
 	@mkdir -p $(@D)
 	$(call say,LD,$@)$(LINK) -o $@ $^ $(LIBS) $(HTTP_LIBS)
 
-include agent/lib/api/module.mk agent/nccl/module.mk agent/jax/module.mk
+include agent/lib/api/module.mk agent/nccl/module.mk agent/jax/module.mk agent/mpi/module.mk

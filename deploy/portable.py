@@ -25,7 +25,10 @@ import elf
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 PROGRAMS = ("reduction-server", "reduction-agent", "reductionctl", "reduction-bench")
 LIBRARY = "libreduction.so.0"
-LIBRARIES = (LIBRARY, "libreduction-grpc.so", "libnccl-net-reduction.so", "libnccl-env.so", "libreduction-jax.so")
+LIBRARIES = (
+    LIBRARY, "libreduction-grpc.so", "libnccl-net-reduction.so", "libnccl-env.so", "libreduction-jax.so",
+    "libreduction-mpi.so",
+)  # fmt: skip
 OPTIONAL = ("libreduction-grpc.so",)
 SYSTEM = re.compile(r"(ld-linux-[\w-]+|libc|libm|libpthread|libdl|librt|libgcc_s|libstdc\+\+)\.so\.\d+$")
 ALPHABET = "0123456789abcdefghijklmnopqrstuvwxyz"

@@ -147,6 +147,7 @@ FOLDERS = {
             "agent/lib/client",
         ],
     ),
+    "agent/mpi": ("MPI's calls through libreduction", ["agent/lib/include"]),
     "agent/nccl": ("the NCCL plugin", [*CONFIGURED, "agent/worker/engine"]),
     "agent/jax": ("the collectives of JAX on CPUs", ["agent/lib/include"]),
     "agent/examples": ("programs of users", []),

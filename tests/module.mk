@@ -2,14 +2,14 @@
 # Every test_*.c below tests/unit is one Check program over the core archives, every one
 # below tests/e2e a program over libreduction. Their folders are the rooms that they test;
 # the other files of tests/unit and tests/e2e are shared.
-include tests/nccl/module.mk tests/gpu/module.mk tests/cuda/module.mk
+include tests/nccl/module.mk tests/gpu/module.mk tests/cuda/module.mk tests/mpi/module.mk
 unit_bin  := $(patsubst %.c,$(B)/%,$(wildcard $(addsuffix test_*.c,tests/unit/ tests/unit/*/ tests/unit/*/*/ tests/unit/*/*/*/)))
 e2e_bin   := $(patsubst %.c,$(B)/%,$(wildcard tests/e2e/test_*.c tests/e2e/*/test_*.c))
 # workers of end-to-end tests, and libraries to preload, some of which need the C
 # library's own allocator
 e2e_shims := $(patsubst %.c,$(B)/%.so,$(wildcard tests/e2e/shim_*.c))
 e2e_workers := $(patsubst %.c,$(B)/%,$(wildcard tests/e2e/worker_*.c))
-e2e_help  := $(e2e_workers) $(nccl_exercise) $(nccl_rank) $(nccl_nvml) $(fake_cuda) $(gpu_bin) $(if $(SAN),,$(gpu_fakes)) $(if $(SAN),,$(e2e_shims))
+e2e_help  := $(e2e_workers) $(if $(SAN),,$(mpi_table)) $(nccl_exercise) $(nccl_rank) $(nccl_nvml) $(fake_cuda) $(gpu_bin) $(if $(SAN),,$(gpu_fakes)) $(if $(SAN),,$(e2e_shims))
 core_libs := $(server_cores) $(agent_cores) $(libservice) $(libconfig) $(libproto) $(libcommon)
 RUN       := $(PYTHON) tests/run.py $(if $(MATCH),--match $(MATCH))
 nproc     := $(shell nproc)

@@ -39,7 +39,7 @@ FOREIGN = (
     "SO_RCVLOWAT|TCP_NOTSENT_LOWAT|SCHED_BATCH|PIPE_BUF|strerror_r|uv_poll",
     "AVX512_BF16|BDP_PROBE|GRPC_ARG_RESOURCE_QUOTA|MHD_TLS_init",
     "nccl\\w+_t|cudaStream_t|emit_nvtx|bf16_compress_hook|HOROVOD_\\w+|coll_net",
-    "RUN_ID|Tier_1|TORCH_DIST_NAN_CHECK",
+    "RUN_ID|Tier_1|TORCH_DIST_NAN_CHECK|MPI_\\w+|mpi_f08",
     "x_(init|close|new|free)",
 )
 

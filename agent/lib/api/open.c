@@ -174,6 +174,11 @@ static int open_resolve_local(struct opening *o, struct rs_err *e)
 			       (long long)size);
 	o->to.local_rank = (unsigned)rank;
 	o->to.local_world_size = (unsigned)size;
+	if (o->opt.nodes != -1) {
+		o->to.nodes = (unsigned)o->opt.nodes;
+		o->to.node_rank = (unsigned)o->opt.node_rank;
+		return RS_OK;
+	}
 	if (open_launcher_agrees(o) && l->nodes > 0 && l->node_rank >= 0 && l->node_rank < l->nodes) {
 		o->to.nodes = (unsigned)l->nodes;
 		o->to.node_rank = (unsigned)l->node_rank;
@@ -199,7 +204,9 @@ static int open_shares_nodes(const struct opening *o, bool *ret, struct rs_err *
 
 	if (rc)
 		return rc;
-	if (open_launcher_agrees(o) && l->nodes_said)
+	if (o->opt.nodes != -1)
+		nodes = o->opt.nodes;
+	else if (open_launcher_agrees(o) && l->nodes_said)
 		nodes = l->nodes;
 	else if (size == o->to.world_size)
 		nodes = 1;
@@ -347,6 +354,31 @@ static int open_resolve_identity(struct opening *o, struct rs_err *e)
 	return group ? open_name_group(o, e) : RS_OK;
 }
 
+/* Checks the node's number; without one both members are -1. */
+static int open_check_node(const struct opening *o, struct rs_err *e)
+{
+	int node_rank = o->opt.node_rank, nodes = o->opt.nodes;
+
+	if (node_rank == -1 && nodes == -1)
+		return RS_OK;
+	if (nodes < 1 || (unsigned)nodes > o->to.world_size || node_rank < 0 || node_rank >= nodes)
+		return rs_fail(e, RS_EINVAL,
+			       "node_rank is %d and nodes is %d: a node of 1 to %u, or -1 for both, was expected",
+			       node_rank, nodes, o->to.world_size);
+	return RS_OK;
+}
+
+/* Takes what replaces job.deterministic. */
+static int open_take_deterministic(const struct opening *o, struct rs_config *cfg, struct rs_err *e)
+{
+	int64_t v;
+	int rc = open_number(o->opt.deterministic, "deterministic", "REDUCTION_DETERMINISTIC", 0, 1, &v, e);
+
+	if (!rc && v != -1)
+		cfg->job.deterministic = v == 1;
+	return rc;
+}
+
 /* Returns what replaces job.wire; NULL: nothing. */
 static const char *open_wire(const struct opening *o)
 {
@@ -376,6 +408,8 @@ static int open_load_config(const struct opening *o, struct rs_config *ret, stru
 	rc = rs_config_take_log_level(ret, e);
 	if (!rc)
 		rc = open_take_wire(o, ret, e);
+	if (!rc)
+		rc = open_take_deterministic(o, ret, e);
 	if (rc)
 		rs_config_close(ret);
 	return rc;
@@ -401,6 +435,8 @@ static int open_resolve_place(struct opening *o, struct rs_err *e)
 		    o->launch.world_size);
 	else
 		rc = open_resolve_rank(o, e);
+	if (!rc)
+		rc = open_check_node(o, e);
 	if (rc)
 		rs_config_close(o->cfg);
 	return rc;

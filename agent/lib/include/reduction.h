@@ -129,15 +129,20 @@ typedef struct reduction_options {
 	const char *group;      /* for a communicator of some of a job's ranks: 16 lower-case hexadecimal digits, equal
 				   on the group's ranks and different from those of other groups. The name becomes
 				   JOB@DIGITS; rank and world_size are those in the group. NULL: none */
-	const char *wire; /* instead of job.wire of the file, equal on all ranks: same, bf16, fp8, int8, fp16 or int4,
-			     or as "up=fp8,down=bf16,rounding=stochastic"; REDUCTION_WIRE. Rounding and feedback are
-			     those of the agent's file if there is an agent */
+	const char *wire;  /* instead of job.wire of the file, equal on all ranks: same, bf16, fp8, int8, fp16 or int4,
+			      or as "up=fp8,down=bf16,rounding=stochastic"; REDUCTION_WIRE. Rounding and feedback are
+			      those of the agent's file if there is an agent */
+	int node_rank;     /* number of this node among those of the job (not with DIRECT); GROUP_RANK, ... of the
+			      launcher; without it ranks are numbered node by node */
+	int nodes;         /* of the job (not with DIRECT), given together with node_rank */
+	int deterministic; /* 1 or 0, equal on all ranks, instead of job.deterministic of the file;
+			      REDUCTION_DETERMINISTIC. An agent goes by its own file */
 } reduction_options;
 
 #define REDUCTION_OPTIONS_INIT                                                                                         \
 	{                                                                                                              \
 		sizeof(reduction_options), NULL, NULL, NULL, REDUCTION_MODE_DEFAULT, NULL, -1, -1, -1, -1, -1, -1,     \
-		    NULL, NULL                                                                                         \
+		    NULL, NULL, -1, -1, -1                                                                             \
 	}
 
 /* Returns the version of the running library, for example "0.1.0", which may differ from

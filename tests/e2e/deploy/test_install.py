@@ -69,6 +69,7 @@ class Install(unittest.TestCase):
             "lib/libnccl-env.so",
             "lib/libnccl-net-reduction.so",
             "lib/libreduction-jax.so",
+            "lib/libreduction-mpi.so",
             "lib/pkgconfig/reduction.pc",
             "lib/python3/dist-packages/reduction/__init__.py",
             "lib/systemd/system/reduction-agent.service",

@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Starts MPI programs with libreduction-mpi.so, on one machine."""
+
+import pathlib
+import shutil
+import signal
+
+import harness
+
+SHIM = harness.BUILD / "lib/libreduction-mpi.so"
+BEGIN_S = 25  # a few percent of all launches of Open MPI and MPICH hang before the program begins
+ATTEMPTS = 4
+
+
+def end(p):
+    """Ends a launcher with its ranks: one that is killed leaves them running."""
+    p.signal(signal.SIGTERM)
+    for _ in range(50):
+        if not p.running():
+            break
+        p.wait_more(0.1)
+    p.kill()
+
+
+class Launcher:
+    """An MPI: how it starts programs. `program` is tests/mpi/table for it."""
+
+    def __init__(self, name, command, program):
+        self.name, self.command, self.program = name, command, program
+
+    def missing(self):
+        """What is not there; empty: nothing."""
+        for needed in (self.command[0], self.program):
+            if not shutil.which(needed):
+                return f"{self.name}: {needed} is not there"
+        return ""
+
+    def _ranks(self, n, env):
+        """The part of the command line for n ranks with these variables."""
+        raise NotImplementedError
+
+    def argv(self, ranks, args, program=None):
+        """ranks: pairs of a number and its variables."""
+        command = [*program] if program else [self.program]
+        parts = [[*self._ranks(n, env), *command, *args] for n, env in ranks]
+        return [*self.command, *[word for part in parts for word in [":", *part]][1:]]
+
+    def start(self, cluster, ranks, *args, program=None):
+        """Starts a program. ranks: their number, or pairs of a number and its variables. Returns when it has begun."""
+        ranks = [(ranks, {})] if isinstance(ranks, int) else ranks
+        base = {"LD_PRELOAD": SHIM, "REDUCTION_CONFIG": cluster.write_config("mpi.yaml")}
+        full = [(n, {k: str(v) for k, v in {**base, **env}.items() if v is not None}) for n, env in ranks]
+        for _ in range(ATTEMPTS):
+            env = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "TMPDIR": str(cluster.dir)}
+            p = cluster.start(self.name, self.argv(full, [str(a) for a in args], program), env)
+            for _ in range(BEGIN_S * 10):
+                if "begun" in p.out or not p.running():
+                    return p
+                p.wait_more(0.1)
+            end(p)
+        raise AssertionError(f"{self.name}: {ATTEMPTS} launches hung\n{p.report()}")
+
+
+class OpenMPI(Launcher):
+    def _ranks(self, n, env):
+        return ["-n", str(n), *[word for k, v in env.items() for word in ("-x", f"{k}={v}")]]
+
+
+class Mpich(Launcher):
+    def _ranks(self, n, env):
+        return ["-n", str(n), *[word for k, v in env.items() for word in ("-env", k, v)]]
+
+
+# MPI's ranks poll: with more ranks than processors they must give way
+OPEN_MPI = ["--oversubscribe", "--bind-to", "none", "--mca", "mpi_yield_when_idle", "1",
+            "--mca", "btl_vader_single_copy_mechanism", "none"]  # fmt: skip
+
+
+def table(name):
+    return str(pathlib.Path(harness.BUILD, "tests/mpi", name))
+
+
+LAUNCHERS = [
+    OpenMPI("Open MPI", ["mpirun.openmpi", *OPEN_MPI], table("table-openmpi")),
+    Mpich("MPICH", ["mpiexec.hydra"], table("table-mpich")),
+]
