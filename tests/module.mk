@@ -34,6 +34,8 @@ $(B)/tests/unit/common/host/test_record_file: $(B)/common/host/record_file.o
 $(B)/tests/unit/agent/nccl/test_coll: $(patsubst %,$(B)/agent/nccl/%.o,coll coll_open coll_close plugin device tuner)
 $(B)/tests/unit/agent/nccl/test_coll: private WRAP := -Wl,--wrap=pthread_mutex_lock
 $(B)/tests/unit/agent/nccl/test_tuner: $(B)/agent/nccl/tuner.o
+# the variables of MPI programs
+$(B)/tests/unit/agent/mpi/test_settings: $(patsubst %,$(B)/agent/mpi/%.o,settings report)
 # rules of reductionctl
 $(addprefix $(B)/tests/unit/deploy/ctl/,test_doctor test_doctor_watch test_doctor_past test_doctor_far): $(patsubst %,$(B)/deploy/ctl/%.o,doctor_rules doctor_watch doctor_past doctor_far)
 $(B)/tests/unit/deploy/ctl/test_archive: $(B)/deploy/ctl/archive.o $(gzip_obj)

@@ -69,7 +69,7 @@ static enum pass plan(const struct shim *s, const struct reduce *r, int64_t byte
 	return PASS_NOT;
 }
 
-/* Finds the job that takes the call; NULL: it is passed on, or, with *ret_error, fails. */
+/* Finds the job that takes the call. NULL: it is passed on, or fails with *ret_error. */
 static struct job *take(struct shim *s, struct reduce *r, bool blocking, struct reduce_plan *ret, int *ret_error)
 {
 	struct job *job = NULL;
@@ -193,7 +193,7 @@ static bool copy_is_plain(const struct mpi *m, const struct copy *c, int64_t byt
 	       true_low == 0 && extent == each && true_extent == each;
 }
 
-/* Packs the elements into `to`, or unpacks them. In pieces: MPI counts bytes in an int. */
+/* Packs the elements into `to`, or unpacks them, in pieces: MPI counts bytes in an int. */
 static int copy_pack(const struct mpi *m, const struct copy *c, int64_t bytes, char *to, bool unpack)
 {
 	int64_t each = bytes / c->count, piece = each < INT_MAX ? INT_MAX / each : 0;

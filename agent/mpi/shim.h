@@ -41,9 +41,9 @@ struct shim {
 	struct job *jobs; /* all that are not freed */
 };
 
-/* Returns the shim. The first call finds MPI, as the function at `caller` would, and reads
- * the settings; it ends the process if there is no MPI, and aborts the MPI program if a
- * setting is wrong. */
+/* Returns the shim. The first call finds MPI, as the function at `caller` would, and
+ * reads the settings; it ends the process if there is no MPI, and aborts the MPI
+ * program if a setting is wrong. */
 struct shim *shim_get(const void *caller);
 
 /* Prints a sentence to stderr, with the rank in front. */

@@ -2,16 +2,16 @@
 /* A program that calls MPI, and checks every element of every result. It does not know of
  * reducers.
  *
- *     table                all types, operations, sizes and communicators; "table single":
- *                          without MPI_THREAD_MULTIPLE
+ *     table                all types, operations, sizes and communicators
+ *     table single         the same without MPI_THREAD_MULTIPLE
  *     table few            some of them
  *     table threads        several threads, each with a communicator of its own
  *     table loop SECONDS   all-reduces of 1 MiB; rank 0 prints each round
  *     table errors         with MPI_ERRORS_RETURN: prints what an all-reduce returns
  *     table time           ns of a small and of a large call (rank 0 prints)
  *
- * Rank 0 prints "begun" and "ok N checks". Values are small integers, so that every order of
- * additions gives the same floating-point sum. */
+ * Rank 0 prints "begun" and "ok N checks". Values are small integers, so that every order
+ * of additions gives the same floating-point sum. */
 #include <mpi.h>
 #include <pthread.h>
 #include <stdint.h>

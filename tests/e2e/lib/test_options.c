@@ -21,7 +21,7 @@ static const struct {
 	const char *name;
 	const char *env[6];
 	const char *job, *agent_socket, *wire;
-	int mode, rank, world_size, local_rank, local_world_size;
+	int mode, rank, world_size, local_rank, local_world_size, node_rank, nodes, deterministic;
 	long long generation;
 	int code; /* 0: any error */
 	const char *says;
@@ -76,6 +76,17 @@ static const struct {
      .local_world_size = 3, .code = REDUCTION_ECONFIG, .says = "3 processes are not nodes of 2"},
     {"local rank", .agent_socket = "/nonexistent/agent", .rank = 1, .world_size = 5, .local_rank = 3,
      .local_world_size = 3, .code = REDUCTION_EINVAL, .says = "local rank 2 is not a rank of 2"},
+    {"nodes of different size", .agent_socket = "/nonexistent/agent", .rank = 1, .world_size = 4, .local_rank = 1,
+     .local_world_size = 3, .node_rank = 1, .nodes = 3, .says = "/nonexistent/agent"},
+    {"a node that is not there", .rank = 1, .world_size = 4, .node_rank = 3, .nodes = 3, .code = REDUCTION_EINVAL,
+     .says = "node_rank is 2 and nodes is 2: a node of 1 to 3"},
+    {"a node without the number of nodes", .rank = 1, .world_size = 4, .node_rank = 1, .code = REDUCTION_EINVAL,
+     .says = "node_rank is 0 and nodes is -1"},
+    {"deterministic", .deterministic = 3, .code = REDUCTION_EINVAL, .says = "deterministic is 2, 0 to 1"},
+    {"deterministic by a variable",
+     {"REDUCTION_DETERMINISTIC=yes"},
+     .code = REDUCTION_ECONFIG,
+     .says = "REDUCTION_DETERMINISTIC is \"yes\""},
     {"local rank of direct", .mode = REDUCTION_MODE_DIRECT + 1, .rank = 1, .world_size = 5, .local_rank = 3,
      .local_world_size = 3, ACCEPTED},
     {"the launcher's node",
@@ -193,6 +204,7 @@ static const char *const cleared[] = {
     "LOCAL_WORLD_SIZE",
     "GROUP_RANK",
     "GROUP_WORLD_SIZE",
+    "REDUCTION_DETERMINISTIC",
     "TORCHELASTIC_RESTART_COUNT",
     "SLURM_PROCID",
     "SLURM_NTASKS",
@@ -223,6 +235,9 @@ static bool run(size_t i)
 	opt.world_size = rows[i].world_size - 1;
 	opt.local_rank = rows[i].local_rank - 1;
 	opt.local_world_size = rows[i].local_world_size - 1;
+	opt.node_rank = rows[i].node_rank - 1;
+	opt.nodes = rows[i].nodes - 1;
+	opt.deterministic = rows[i].deterministic - 1;
 	opt.generation = rows[i].generation - 1;
 	opt.connect_timeout_ms = 30;
 	rc = reduction_open(&comm, &opt, &err);
