@@ -193,7 +193,7 @@ static bool copy_is_plain(const struct mpi *m, const struct copy *c, int64_t byt
 	       true_low == 0 && extent == each && true_extent == each;
 }
 
-/* Packs the elements into `to`, or unpacks them, in pieces: MPI counts bytes in an int. */
+/* Packs the elements into `to`, or unpacks them. MPI counts their bytes in an int. */
 static int copy_pack(const struct mpi *m, const struct copy *c, int64_t bytes, char *to, bool unpack)
 {
 	int64_t each = bytes / c->count, piece = each < INT_MAX ? INT_MAX / each : 0;
