@@ -147,6 +147,21 @@ def outside():
             worker.say("accepted", devices=len(chosen))
 
 
+def again():
+    """jax.distributed is shut down and initialized again, in the same processes: each time another job."""
+    from jax.extend import backend
+
+    for number in range(3):
+        os.environ["MASTER_PORT"] = sys.argv[2 + number]
+        mesh = start()
+        assert (call(mesh, lambda a: jax.lax.psum(a, "d"), numpy.ones(3, "float32")) == SIZE).all()
+        del mesh
+        jax.clear_caches()
+        backend.clear_backends()
+        jax.distributed.shutdown()
+    worker.say("right")
+
+
 def network(key):
     keys = jax.random.split(key, 3)
     return [jax.random.normal(k, shape) / shape[0] ** 0.5 for k, shape in zip(keys, ((16, 64), (64, 64), (64, 1)))]
@@ -180,4 +195,4 @@ def train():
         time.sleep(pause)
 
 
-{f.__name__: f for f in (collectives, refused, meshes, outside, train)}[sys.argv[1]]()
+{f.__name__: f for f in (collectives, refused, meshes, outside, again, train)}[sys.argv[1]]()

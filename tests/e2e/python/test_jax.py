@@ -4,6 +4,7 @@
 """JAX over reducers: each collective against NumPy and gloo, meshes, training, lost reducers and ranks, what is
 refused. Needs jax of PyPI, with REDUCTION_TEST_PYTHON; `make versions-jax` runs it with several versions."""
 
+import json
 import re
 import socket
 import subprocess
@@ -68,6 +69,11 @@ class Jax(unittest.TestCase):
             for w in self.run_all(c, 2, "outside", **flags):
                 self.assertIn("reducers need one device in each process", w.said("refused")["text"])
 
+    def test_initialized_again(self):
+        with harness.Cluster() as c:
+            for w in self.run_all(c, 2, "again", free_port(), free_port(), free_port()):
+                w.said("right")
+
     def test_jax_was_imported_before(self):
         with harness.Cluster() as c:
             (w,) = self.run_all(c, 1, "late")
@@ -86,6 +92,19 @@ class Jax(unittest.TestCase):
             self.assertEqual(loss, ours[0])
         for a, b in zip(ours[0], theirs):
             self.assertAlmostEqual(a, b, delta=2e-4 * theirs[0])
+
+    def test_transformer_is_that_of_gloo(self):
+        """200 steps of a transformer with 30 tensors."""
+        argv = [harness.PYTHON, harness.ROOT / "bench/step/worker_jax.py", "--model", "transformer", "--steps", 198]
+        ends = {}
+        for way in ("mpi", "gloo"):
+            env = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port(), "JAX_PLATFORMS": "cpu"}
+            with harness.Cluster(reducers=2) as c:
+                workers = c.run(2, argv, 120, env | {"JAX_CPU_COLLECTIVES_IMPLEMENTATION": way})
+                ends[way] = json.loads(workers[0].out.splitlines()[-1])
+        self.assertEqual(ends["mpi"]["tensors"], 30)
+        self.assertLess(ends["gloo"]["loss"], 4)  # 5.5 at the start
+        self.assertAlmostEqual(ends["mpi"]["loss"], ends["gloo"]["loss"], delta=0.02)
 
     def test_lost_reducer_is_invisible(self):
         with harness.Cluster(reducers=2) as c:
