@@ -34,7 +34,7 @@ WORKER = pathlib.Path(__file__).resolve().with_name("worker_jax.py")
 MODELS = ("dense", "transformer")
 SYSTEMS = ("gloo", "reducers", "wire:bf16", "wire:fp8")
 PORT = 29500
-LAUNCH_S = 120
+LAUNCH_S = 240
 OWN_HOSTS = 'mount --bind "$0" /etc/hosts && exec "$@"'  # in the mount namespace of the host
 
 
@@ -69,6 +69,8 @@ def environment(lab, place, rank, folder, args, system):
         JAX_PLATFORMS="cpu",
         OMP_NUM_THREADS="1",
         XLA_FLAGS="--xla_cpu_multi_thread_eigen=false",
+        MALLOC_MMAP_THRESHOLD_=str(1 << 30),  # keeps memory: new pages are slow on virtual machines
+        MALLOC_TRIM_THRESHOLD_=str(1 << 30),
         PYTHONPATH=str(ROOT / "agent" / "python"),
         PYTHONDONTWRITEBYTECODE="1",
         REDUCTION_LIBRARY=str(args.build / "lib" / "libreduction.so.0"),
