@@ -6,6 +6,7 @@
 #include "common/tls.h"
 #include "config/schema.h"
 #include "config/shardmap.h"
+#include "config/slots.h"
 #include "config/value.h"
 #include "config/ydoc.h"
 
@@ -156,10 +157,6 @@ static int check_reducer(const struct reading *r, unsigned index, const char *pa
 			return ydoc_fail(r->doc, seen(r, "reducers", "id"), path, r->e,
 					 "found id %s, which reducers[%u] has too, expected different ones",
 					 reducer->id, i);
-		if (reducer->address[0] && strcasecmp(reducers[i].address, reducer->address) == 0)
-			return ydoc_fail(r->doc, seen(r, "reducers", "address"), path, r->e,
-					 "found address %s, which reducers[%u] has too, expected different ones",
-					 reducer->address, i);
 	}
 	return RS_OK;
 }
@@ -305,11 +302,11 @@ static void name_hosts(struct rs_config *cfg)
 		const char *host = r->address;
 		size_t n = host[0] ? (size_t)(strrchr(host, ':') - host) : 0;
 
-		if (!host[0]) { /* each empty slot will be a machine of its own */
-			if (!r->host[0])
-				snprintf(r->host, sizeof r->host, "%s", r->id);
+		/* each empty slot, and each of a name, will be a machine of its own */
+		if (!r->host[0] && (!host[0] || r->shared))
+			snprintf(r->host, sizeof r->host, "%s", r->id);
+		if (!host[0])
 			continue;
-		}
 		if (!r->grpc[0])
 			snprintf(r->grpc, sizeof r->grpc, "%.*s:7601", (int)n, host);
 		if (host[0] == '[') {
@@ -375,25 +372,6 @@ void rs_config_choose(struct rs_config *cfg)
 		choose_chunk(cfg);
 }
 
-/* Only slots of a job that may start without them need no address. */
-static int check_empty_slots(const struct reading *r)
-{
-	const struct ydoc_node *list = r->doc->root ? r->doc->root->child : NULL, *item;
-	const struct rs_config *cfg = r->cfg;
-	char path[32];
-
-	while (list && strcmp(list->text, "reducers") != 0)
-		list = list->next->next;
-	item = list ? list->next->child : NULL;
-	for (unsigned i = 0; item && i < cfg->reducers_n && !rs_config_has_slots(cfg); i++, item = item->next) {
-		if (cfg->reducers[i].address[0])
-			continue;
-		snprintf(path, sizeof path, "reducers[%u]", i);
-		return ydoc_fail(r->doc, item, path, r->e, "found no address, expected one");
-	}
-	return RS_OK;
-}
-
 /* Completes what depends on more than one key: the shard map, and the numbers for
  * "auto". */
 static int finish(struct reading *r)
@@ -414,7 +392,7 @@ static int finish(struct reading *r)
 				 "found %u, expected at most %u, the number of reducers", cfg->job.min_reducers,
 				 cfg->reducers_n);
 
-	rc = check_empty_slots(r);
+	rc = slots_check(cfg, r->doc, r->e);
 	if (rc)
 		return rc;
 
@@ -488,34 +466,6 @@ int rs_config_take_log_level(struct rs_config *cfg, struct rs_err *e)
 			       "REDUCTION_LOG: found \"%.40s\", expected error, warn, info, debug or trace", word);
 	cfg->logging.level = level;
 	return RS_OK;
-}
-
-bool rs_config_has_slots(const struct rs_config *cfg)
-{
-	return cfg->job.retain && cfg->job.min_reducers && cfg->job.min_reducers < cfg->reducers_n;
-}
-
-const char *rs_config_lasting_name(const struct rs_config *cfg, const struct rs_reducer *reducer)
-{
-	return rs_config_has_slots(cfg) ? reducer->id : reducer->address;
-}
-
-bool rs_config_take_addresses(struct rs_reducer *reducer, const struct rs_config *fresh)
-{
-	for (unsigned i = 0; i < fresh->reducers_n; i++) {
-		const struct rs_reducer *f = &fresh->reducers[i];
-
-		if (strcmp(f->id, reducer->id) != 0)
-			continue;
-		if (!strcmp(f->address, reducer->address) && !strcmp(f->grpc, reducer->grpc) &&
-		    !strcmp(f->tls_name, reducer->tls_name))
-			return false;
-		memcpy(reducer->address, f->address, sizeof reducer->address);
-		memcpy(reducer->grpc, f->grpc, sizeof reducer->grpc);
-		memcpy(reducer->tls_name, f->tls_name, sizeof reducer->tls_name);
-		return true;
-	}
-	return false;
 }
 
 void rs_config_close(struct rs_config *cfg)

@@ -20,6 +20,7 @@ struct rs_reducer {
 	uint32_t rtt_ms;              /* round trip to it; 0: measured */
 	uint64_t bandwidth;           /* of that machine's link, bits a second each way; 0: not given */
 	char tls_name[RS_HOST_MAX];   /* the name that its certificate must be for; "": the host of its address */
+	bool shared;                  /* other reducers have the same address: it is a name of several machines */
 };
 
 /* What happens to a contribution with NaN or infinity in it. */

@@ -137,7 +137,8 @@ const struct schema_key schema_keys[] = {
 {"reducers", "address", SCHEMA_ADDRESS, AT_REDUCER(address), .min = 1, .max = 65535, .step = 7600, .def = "",
  .help = "Address that workers connect to, the reducer's `server.listen`; the default port is 7600. A name "
  "is looked up at each attempt to connect. A change in the file is used from the next attempt on, also by running "
- "jobs. With `job.min_reducers`, a slot for a later reducer needs none"},
+ "jobs. With `job.min_reducers`, a slot for a later reducer needs none, and several may have one name, each of whose "
+ "addresses is the machine of one of them"},
 {"reducers", "grpc", SCHEMA_ADDRESS, AT_REDUCER(grpc), .min = 1, .max = 65535, .step = 7601, .zero = true,
  .def = "", .help = "Address of its gRPC port, the reducer's `server.grpc`: for `reductionctl`, and for workers with "
  "`job.transport: grpc`; by default the host of `address` with port 7601"},

@@ -30,6 +30,7 @@ uint32_t control_pack_hello(uint8_t *out, const struct control_hello *h)
 	m.checksum = h->checksum;
 	m.retain = h->retain;
 	m.rejoin = h->rejoin;
+	m.shared = h->shared;
 	m.config_digest = h->config_digest;
 	m.processes = h->processes;
 	m.label = (char *)h->label;
@@ -92,6 +93,8 @@ uint32_t control_pack_refused(uint8_t *out, const struct control_refused *r)
 	m.code = r->code;
 	m.message = (char *)r->message;
 	m.retry = r->retry;
+	m.elsewhere = r->elsewhere;
+	m.reducer = (char *)r->reducer;
 	return (uint32_t)reduction__v1__refused__pack(&m, out);
 }
 
@@ -287,6 +290,7 @@ int control_unpack_hello(const uint8_t *in, uint32_t len, struct control_hello *
 	h.checksum = m->checksum;
 	h.retain = m->retain;
 	h.rejoin = m->rejoin;
+	h.shared = m->shared;
 	h.config_digest = m->config_digest;
 	h.processes = m->processes;
 	h.incarnation = m->incarnation;
@@ -403,6 +407,8 @@ int control_unpack_refused(const uint8_t *in, uint32_t len, struct control_refus
 		return e->code;
 	ret->code = code_from_wire(m->code);
 	ret->retry = m->retry;
+	ret->elsewhere = m->elsewhere;
+	snprintf(ret->reducer, sizeof ret->reducer, "%s", m->reducer);
 	take_sentence(ret->message, sizeof ret->message, m->message);
 	reduction__v1__refused__free_unpacked(m, NULL);
 	return RS_OK;

@@ -44,7 +44,7 @@ struct control_hello {
 	uint32_t rank, world_size;
 	uint32_t lane, lanes;
 	uint32_t chunk_bytes, decoded_bytes, window, most_window, wanted_window, priorities;
-	bool deterministic, checksum, retain, rejoin;
+	bool deterministic, checksum, retain, rejoin, shared;
 	uint64_t config_digest;
 	uint32_t processes;
 	char label[CONTROL_LABEL];
@@ -81,6 +81,8 @@ struct control_refused {
 	int code; /* enum rs_code */
 	char message[CONTROL_MESSAGE];
 	bool retry;
+	bool elsewhere;
+	char reducer[CONTROL_JOB]; /* with `elsewhere`; "": none */
 };
 
 /* WAITING. Invariant: missing_n is at most CONTROL_MISSING. */

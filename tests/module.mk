@@ -42,7 +42,7 @@ $(B)/tests/unit/deploy/ctl/test_archive: $(B)/deploy/ctl/archive.o $(gzip_obj)
 $(B)/tests/unit/deploy/ctl/test_archive: private unit_libs := $(ZLIB_LIBS)
 $(B)/tests/unit/deploy/ctl/test_gzip: $(B)/deploy/ctl/gzip_stored.o
 $(B)/tests/unit/deploy/ctl/test_bundle_redact: $(B)/deploy/ctl/bundle_redact.o
-$(B)/tests/unit/deploy/ctl/test_query: $(patsubst %,$(B)/deploy/ctl/%.o,query file) $(libhttp)
+$(B)/tests/unit/deploy/ctl/test_query: $(patsubst %,$(B)/deploy/ctl/%.o,query shared file) $(libhttp)
 $(B)/tests/unit/deploy/ctl/test_notice: $(patsubst %,$(B)/deploy/ctl/%.o,notice_http notice_provider) $(libconfig)
 $(B)/tests/unit/deploy/ctl/test_timeline: $(patsubst %,$(B)/deploy/ctl/%.o,timeline timeline_clock timeline_json) $(libhttp)
 # loads the module

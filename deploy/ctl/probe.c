@@ -4,6 +4,7 @@
  * whose sentence is passed on; a reducer that does not prove that it has the job's
  * secret. */
 #include "deploy/ctl/probe.h"
+#include "deploy/ctl/ctl.h"
 
 #include "common/utf8.h"
 #include "config/tls_texts.h"
@@ -169,6 +170,8 @@ static void *ask(void *arg)
 	char name[RS_HOST_MAX];
 	struct rs_err e;
 
+	if (q->probe->why.code)
+		return NULL;
 	if (!q->probe->address[0]) {
 		rs_fail(&q->probe->why, RS_EIO, "the configuration gives no address");
 		return NULL;
@@ -235,7 +238,10 @@ int probe_all(struct probe **ret, const struct rs_config *cfg, uint32_t timeout_
 	if (!rc)
 		rc = open_options(&opt, &texts, &tls, cfg, e);
 	for (unsigned i = 0; !rc && i < cfg->reducers_n; i++) {
-		snprintf(probes[i].address, sizeof probes[i].address, "%s", rs_config_address(cfg, &cfg->reducers[i]));
+		if (!cfg->reducers[i].shared ||
+		    shared_address(cfg, i, cfg->job.grpc, probes[i].address, &probes[i].why))
+			snprintf(probes[i].address, sizeof probes[i].address, "%s",
+				 rs_config_address(cfg, &cfg->reducers[i]));
 		all[i] = (struct question){.probe = &probes[i],
 					   .cfg = cfg,
 					   .opt = &opt,

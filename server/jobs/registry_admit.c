@@ -322,6 +322,8 @@ int registry_hello(struct registry *r, const struct control_hello *h, struct reg
 	if (!rc)
 		rc = find_job(r, h, &j, refused);
 	if (!rc)
+		rc = registry_check_shared(j, h, refused);
+	if (!rc)
 		rc = j ? registry_check_joins(r, j, h, refused) : open_job(r, h, &j, refused);
 	if (rc == RS_EMISMATCH && j && !j->running && j->first.world_size != h->world_size)
 		end_for_sizes(r, j, h, refused);

@@ -8,6 +8,7 @@
  * that has died gets the place as soon as its connections are gone. */
 #include "server/jobs/registry_priv.h"
 
+#include <stdio.h>
 #include <string.h>
 
 /* Returns whether another process has the place of a HELLO. */
@@ -133,6 +134,26 @@ void registry_answered(struct registry *r, const struct lane_event *ev)
 /* A running job is complete, but may be over soon, so the worker may retry: one rank can
  * open its next communicator before another one has closed its last. It need not retry if
  * the job goes on. */
+int registry_check_shared(const struct job *j, const struct control_hello *h, struct control_refused *no)
+{
+	bool led = j && (h->rank == 0 || j->members[0].lanes);
+
+	if (!h->shared || (led && strcmp(h->reducer, j->first.reducer) == 0) || (!j && h->rank == 0))
+		return RS_OK;
+	if (led)
+		registry_refuse(
+		    no, RS_EREFUSED, true,
+		    "this is reducer %s of job %s, which rank %u looks for at other addresses of the name as well",
+		    j->first.reducer, h->job, h->rank);
+	else
+		registry_refuse(no, RS_EREFUSED, true,
+				"rank 0 of job %s has not come to this address of a name that several reducers share",
+				h->job);
+	no->elsewhere = true;
+	snprintf(no->reducer, sizeof no->reducer, "%s", led ? j->first.reducer : "");
+	return no->code;
+}
+
 int registry_check_joins(struct registry *r, const struct job *j, const struct control_hello *h,
 			 struct control_refused *no)
 {

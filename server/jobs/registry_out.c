@@ -11,6 +11,8 @@ int registry_refuse(struct control_refused *to, int code, bool retry, const char
 
 	to->code = code;
 	to->retry = retry;
+	to->elsewhere = false;
+	to->reducer[0] = '\0';
 	va_start(ap, fmt);
 	vsnprintf(to->message, sizeof to->message, fmt, ap);
 	va_end(ap);

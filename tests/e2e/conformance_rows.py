@@ -131,6 +131,7 @@ HELLO = [
     ({"processes": 0}, INVALID),
     ({"detect_ms": 0}, INVALID),
     ({"processes": (1 << 20) + 1}, INVALID),
+    ({"rank": 1, "world_size": 2, "shared": True}, REFUSED),  # rank 0 comes first
     ({"window": 1024, "chunk_bytes": 4 << 20, "lanes": 64, "priorities": 4}, REFUSED),  # 4 TiB of memory
 ]
 
@@ -148,6 +149,7 @@ SECOND = [
     ({"checksum": True}, MISMATCH),
     ({"retain": True}, MISMATCH),
     ({"reducer": "r1"}, MISMATCH),
+    ({"reducer": "r1", "shared": True}, REFUSED),  # with `retry` and `elsewhere`
     ({"run": "another"}, MISMATCH),
     ({"evidence": "c=3 b=1"}, MISMATCH),  # rank 0 has "a=1 b=2", and so b=2 here
     ({"rank": 0, "incarnation": 99}, REFUSED),  # the rank is taken

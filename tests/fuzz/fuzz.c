@@ -183,9 +183,12 @@ static uint32_t late(struct fuzz_input *in, uint8_t *out)
 
 static uint32_t refused(struct fuzz_input *in, uint8_t *out)
 {
-	struct control_refused r = {.retry = fuzz_u8(in) & 1, .code = -(int)fuzz_u8(in)};
+	uint8_t flags = fuzz_u8(in);
+	struct control_refused r = {.retry = flags & 1, .elsewhere = flags & 2, .code = -(int)fuzz_u8(in)};
 
 	fuzz_text(in, r.message, sizeof r.message);
+	if (flags & 4)
+		fuzz_text(in, r.reducer, sizeof r.reducer);
 	return control_pack_refused(out, &r);
 }
 

@@ -47,6 +47,7 @@ static void twist_hello(struct fuzz_input *in, struct control_hello *h)
 		h->deterministic ^= v & 1;
 		h->retain ^= v >> 1 & 1;
 		h->rejoin ^= v >> 2 & 1;
+		h->shared ^= v >> 3 & 1;
 		break;
 	case 9:
 		h->checksum ^= true;

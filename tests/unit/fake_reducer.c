@@ -65,6 +65,14 @@ static void on_no_feedback(void *user, const char *sentence)
 	snprintf(f->excuse, sizeof f->excuse, "%s", sentence);
 }
 
+static void on_is_reducer(void *user, unsigned reducer, const char *id)
+{
+	struct reducers *f = user;
+	size_t len = strlen(f->is_reducer);
+
+	snprintf(f->is_reducer + len, sizeof f->is_reducer - len, "%s%u=%s", len ? " " : "", reducer, id);
+}
+
 static void on_changed(void *user, const struct rs_reducer *r, enum exchange_change how, const char *why)
 {
 	struct reducers *f = user;
@@ -118,6 +126,7 @@ static void open_exchange(struct reducers *f, const char *yaml, const struct exc
 				       .degraded = on_degraded,
 				       .no_feedback = on_no_feedback,
 				       .reducer_changed = on_changed,
+				       .is_reducer = on_is_reducer,
 				       .shares_changed = on_shares,
 				       .balance = on_balance,
 				       .user = f};
@@ -350,6 +359,11 @@ static void on_hello(struct reducers *f, unsigned link, const uint8_t *payload, 
 	ck_assert(!f->l[link].greeted);
 	ck_assert_int_eq(control_unpack_hello(payload, len, &f->l[link].hello, &e), 0);
 	f->l[link].greeted = true;
+	if (f->l[link].refuses) {
+		reducers_say_control(f, link, FRAME_REFUSED, welcome,
+				     control_pack_refused(welcome, f->l[link].refuses));
+		return;
+	}
 	if (!f->welcome)
 		return;
 	reducers_say_control(f, link, FRAME_WELCOME, welcome,

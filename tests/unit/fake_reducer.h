@@ -19,9 +19,10 @@ struct reducer_bytes {
 
 /* One connection as a reducer sees it. */
 struct reducer_link {
-	bool up, shut;       /* connected; the exchange has shut its sending side down */
-	bool dead;           /* refuses connections */
-	const char *rejects; /* connects are rejected for this reason */
+	bool up, shut;                         /* connected; the exchange has shut its sending side down */
+	bool dead;                             /* refuses connections */
+	const char *rejects;                   /* connects are rejected for this reason */
+	const struct control_refused *refuses; /* the answer to HELLO; NULL: WELCOME */
 	unsigned tries;
 	struct reducer_bytes in;  /* from the worker, not decoded yet */
 	struct reducer_bytes out; /* frames sent by the reducer, not fed yet */
@@ -74,6 +75,7 @@ struct reducers {
 	char why[CONTROL_MESSAGE];   /* reason of the last loss */
 	unsigned verdicts;           /* sentences about shares, or what is slow .. */
 	char verdict[480];           /* .. and the last one */
+	char is_reducer[80];         /* what processes said that they are, as in "1=r0 0=", if names are shared */
 	uint32_t epoch;              /* of the shares that were reported last */
 	uint32_t shares[CONTROL_REDUCERS];
 };

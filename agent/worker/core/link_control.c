@@ -122,6 +122,8 @@ static void link_on_welcome(struct link *l, uint64_t now_ms)
 	if (l->peer_detect_ms < LINK_DETECT_MIN_MS)
 		l->peer_detect_ms = LINK_DETECT_MIN_MS;
 	l->state = LINK_JOINED;
+	if (link_reducer(l)->shared && l->x->opt.is_reducer)
+		l->x->opt.is_reducer(l->x->opt.user, l->reducer, link_reducer(l)->id);
 	l->offers = w.features;
 	l->keeps = l->announced & w.features & FEATURE_RECONFIGURE;
 	if (encoded_check_reducer(l, w.software, &e)) {
@@ -152,6 +154,11 @@ static void link_on_refused(struct link *l, uint64_t now_ms)
 		return;
 	}
 	l->busy = refused.code != RS_ECLOSED;
+	if (refused.elsewhere && refused.retry && link_reducer(l)->shared) {
+		l->busy = false; /* this slot was not reached */
+		if (l->x->opt.is_reducer)
+			l->x->opt.is_reducer(l->x->opt.user, l->reducer, refused.reducer);
+	}
 	if (refused.retry)
 		link_join_failed(l, refused.message, RS_LOSS_OTHER, now_ms);
 	else

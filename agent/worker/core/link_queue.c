@@ -119,6 +119,7 @@ int link_queue_hello(struct link *l, struct rs_err *e)
 	    .checksum = x->params->checksum,
 	    .retain = x->retaining,
 	    .rejoin = !link_lives(l),
+	    .shared = r->shared,
 	    .config_digest = x->params->digest,
 	    .processes = x->opt.processes,
 	    .incarnation = x->opt.incarnation,

@@ -15,13 +15,14 @@ int engine_addresses_init(struct engine_addresses *a, const struct rs_config *cf
 	if (!a->reducers)
 		return rs_oom(e, cfg->reducers_n * sizeof *a->reducers, "the addresses of the reducers");
 	memcpy(a->reducers, cfg->reducers, cfg->reducers_n * sizeof *a->reducers);
-	return RS_OK;
+	return engine_names_init(a, cfg->job.grpc, e);
 }
 
 void engine_addresses_close(struct engine_addresses *a)
 {
+	engine_names_close(a);
 	free(a->reducers);
-	a->reducers = NULL;
+	*a = (struct engine_addresses){.reducers = NULL};
 }
 
 /* Returns whether the file has changed since it was last read. */
@@ -45,7 +46,7 @@ static void addresses_take(struct engine *en, unsigned reducer, const struct rs_
 	const struct rs_config *cfg = en->opt.cfg;
 	const struct rs_reducer from = *r;
 
-	if (!rs_config_take_addresses(r, fresh))
+	if (r->shared || !rs_config_take_addresses(r, fresh))
 		return;
 	engine_tls_rename(&en->tls, reducer);
 	rs_log(en->opt.log, RS_LOG_INFO, "reducer-address", rs_kv_s("reducer", r->id),

@@ -296,13 +296,18 @@ static void conn_grpc_looked_up(struct conn *conn)
 
 static void conn_grpc_begin(struct grpc *c)
 {
+	unsigned reducer = exchange_reducer(c->conn.en->x, c->conn.link);
 	struct engine *en = c->conn.en;
+	const char *none;
 	struct rs_err e;
 
 	engine_refresh_addresses(en);
-	rs_config_tls_name(&en->addresses.reducers[exchange_reducer(en->x, c->conn.link)], c->name);
+	none = engine_choose_address(en, reducer);
+	rs_config_tls_name(&en->addresses.reducers[reducer], c->name);
 	exchange_connecting(en->x, c->conn.link, conn_grpc_now(c));
-	if (engine_address_set(&c->address, exchange_address(en->x, c->conn.link), &e))
+	if (none)
+		conn_grpc_lose(c, none);
+	else if (engine_address_set(&c->address, exchange_address(en->x, c->conn.link), &e))
 		conn_grpc_lose(c, e.msg);
 	else
 		conn_grpc_resolve(c, engine_address_begin(&c->address, &en->wake, &en->lookup_ended, &e), &e);

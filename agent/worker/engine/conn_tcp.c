@@ -443,12 +443,16 @@ static void conn_tcp_looked_up(struct conn *conn)
 static void conn_tcp_begin(struct tcp *c)
 {
 	struct engine *en = c->conn.en;
+	const char *none;
 	struct rs_err e;
 
 	engine_tls_refresh(&en->tls);
 	engine_refresh_addresses(en);
+	none = engine_choose_address(en, conn_tcp_reducer(c));
 	exchange_connecting(en->x, c->conn.link, conn_tcp_now(c));
-	if (engine_address_set(&c->address, exchange_address(en->x, c->conn.link), &e))
+	if (none)
+		conn_tcp_lose(c, none);
+	else if (engine_address_set(&c->address, exchange_address(en->x, c->conn.link), &e))
 		conn_tcp_lose(c, e.msg);
 	else
 		conn_tcp_resolve(c, engine_address_begin(&c->address, &en->wake, &en->lookup_ended, &e), &e);

@@ -168,6 +168,7 @@ static int engine_init_exchange(struct engine *en, struct rs_err *e)
 	    .secret = guarded ? engine_load_secret : NULL,
 	    .random = engine_random,
 	    .reducer_changed = engine_on_reducer,
+	    .is_reducer = engine_on_is_reducer,
 	    .on_nonfinite = engine_on_nonfinite,
 	    .late = engine_on_late,
 	    .waiting = engine_on_waiting,

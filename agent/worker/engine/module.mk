@@ -17,3 +17,5 @@ $(B)/tests/unit/agent/worker/engine/test_engine_poll: $(B)/agent/worker/engine/p
 $(B)/tests/unit/agent/worker/engine/test_engine_serve: $(B)/agent/worker/engine/serve.o
 # the whole engine
 $(B)/tests/unit/agent/worker/engine/test_engine_trace: $(engine_src:%.c=$(B)/%.o)
+# and which machine fills which slot of a name over reducers of the test's
+$(B)/tests/unit/agent/worker/engine/test_name_slots: $(B)/agent/worker/engine/name_slots.o

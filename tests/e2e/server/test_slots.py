@@ -45,9 +45,9 @@ STEADY = harness.python("""
     """)
 
 
-def ctl(*args):
+def ctl(*args, env=None):
     argv = [harness.binary("reductionctl"), *args]
-    env = os.environ | harness.sanitizer_env(argv)
+    env = os.environ | harness.sanitizer_env(argv) | (env or {})
     done = subprocess.run(argv, capture_output=True, text=True, timeout=60, env=env)
     return done.returncode, done.stdout, done.stderr
 
@@ -216,6 +216,76 @@ class Slots(unittest.TestCase):
             write(r0="127.0.0.1", r1="127.0.0.3", r2="127.0.0.1")
             ranks[0].wait_text(r"slot-taken reducer=r1 ")
             self.end(c, ranks)
+
+    def one_name(self, agents, transport, most=None, lanes=1):
+        """Four slots have one name, whose addresses are the reducers. Each rank looks it up for itself."""
+        config = {**SLOTS, "job": {**SLOTS["job"], "min_reducers": 2}}
+        with harness.Cluster(reducers=5, config=config, start=False, transport=transport, lanes=lanes) as c:
+            c.agents = [None] * agents
+            port = c.address(0).rsplit(":", 1)[1]
+            c._addresses = [f"127.0.0.{9 - i}:{port}" for i in range(5)]  # not in the order in which they come
+            key = "grpc" if transport == "grpc" else "address"
+            names = [{"id": f"r{i}", "address": "reducers.test:7600", key: f"reducers.test:{port}", "lanes": lanes}
+                     for i in range(4)]  # fmt: skip
+            env = {"LD_PRELOAD": str(harness.BUILD / "tests" / "e2e" / "shim_names.so"),
+                   "REDUCTION_NAMES": str(c.dir / "names")}  # fmt: skip
+            if most:
+                env["REDUCTION_NAMES_MOST"] = str(most)
+
+            def write(*reducers):
+                harness.write_whole(c.dir / "names", "".join(
+                    f"reducers.test {c.address(i).rsplit(':', 1)[0]}\n" for i in reducers))  # fmt: skip
+
+            write(0, 1)
+            for i in (0, 1):
+                c.start_reducer(i)
+            file = c.write_config("job.yaml", {"reducers": names})
+            for i in range(agents):
+                argv = [harness.binary("reduction-agent"), "--config", file, "--socket", c.socket_path(i)]
+                c.agents[i] = c.start(f"agent {i}", argv, env=env)
+                c.agents[i].wait_text(r"\blistening\b")
+            local = {} if agents else {"LOCAL_RANK": 0, "LOCAL_WORLD_SIZE": 1}
+            ranks = c.start_workers(RANKS, STEADY, env={**env, **local, "REDUCTION_CONFIG": file})
+            rank0 = c.agents[0] if agents else ranks[0]
+            for w in ranks:
+                w.said("open", timeout=60)
+            self.assertEqual(len(re.findall(r"slot-empty reducer=r\d .*(all addresses|failed|looked)", rank0.err)), 2,
+                             rank0.err)  # fmt: skip
+            status, out, err = ctl("check", "--connect", file, env=env | {"REDUCTION_NAMES_MOST": "9"})
+            self.assertEqual(status, 0, err)
+            for i in (0, 1):
+                self.assertRegex(out, rf"reducer r\d \({c.address(i)}\): reduction .* answered in")
+            self.assertEqual((out + err).count("its slot is empty: its name has 2 addresses"), 2, out + err)
+            for i in (2, 3):  # two more machines
+                c.start_reducer(i)
+                write(*range(i + 1))
+                rank0.wait_text(rf"slot-taken reducer=r\d address={c.address(i)} ", timeout=40)
+            c.reducers[1].stop()  # drains, and its name server forgets it; another machine comes
+            slot = rank0.wait_text(rf"slot-empty reducer=(r\d) address={c.address(1)} .*shutting down").group(1)
+            c.start_reducer(4)
+            write(0, 2, 3, 4)
+            rank0.wait_text(rf"slot-taken reducer={slot} address={c.address(4)} ", timeout=40)
+            self.assertGreater(self.end(c, ranks), 10)
+            # all ranks agree, so no reducer was of two slots
+            for i in (0, 2, 3, 4):
+                self.assertEqual(len(re.findall(r"\bjob-started ", c.reducers[i].err)), 1, c.reducers[i].err)
+
+    @unittest.skipIf(harness.SAN, "a preloaded library answers for names, in the default build")
+    def test_one_name(self):
+        self.one_name(0, "tcp", lanes=2)
+
+    @unittest.skipIf(harness.SAN, "a preloaded library answers for names, in the default build")
+    def test_one_name_with_agents(self):
+        self.one_name(2, "tcp")
+
+    @unittest.skipIf(harness.SAN, "a preloaded library answers for names, in the default build")
+    def test_one_name_over_grpc(self):
+        self.one_name(0, "grpc")
+
+    @unittest.skipIf(harness.SAN, "a preloaded library answers for names, in the default build")
+    def test_one_name_with_short_answers(self):
+        """Each lookup has only three of the addresses."""
+        self.one_name(0, "tcp", most=3)
 
     def test_the_page(self):
         """The commands of deploy/slots.md."""

@@ -328,6 +328,25 @@ START_TEST(a_pipe_of_a_shell_is_read)
 }
 END_TEST
 
+/* Slots may share a name, whose addresses are machines of their own. */
+START_TEST(slots_may_share_a_name)
+{
+	static const char text[] = "job: {min_reducers: 2}\n"
+				   "reducers: [{id: a, address: reducers.test}, {id: b, address: h2},\n"
+				   "           {id: c, address: Reducers.test}]\n";
+	struct rs_config cfg;
+
+	parse(&cfg, text, strlen(text));
+	ck_assert(cfg.reducers[0].shared && !cfg.reducers[1].shared && cfg.reducers[2].shared);
+	ck_assert_str_eq(cfg.reducers[0].host, "a");
+	ck_assert_str_eq(cfg.reducers[1].host, "h2");
+	ck_assert_str_eq(cfg.reducers[2].host, "c");
+	ck_assert_str_eq(cfg.reducers[2].grpc, "Reducers.test:7601");
+	check_reparses(&cfg);
+	rs_config_close(&cfg);
+}
+END_TEST
+
 /* A file that may be read again has an absolute path and a stamp. From another reading a
  * reducer takes its addresses, and nothing from one without its id. */
 START_TEST(addresses_are_taken_from_another_reading)
@@ -474,6 +493,7 @@ int main(void)
 	tcase_add_test(tc, a_pipe_of_a_shell_is_read);
 	tcase_add_loop_test(tc, digest_covers_the_settings_that_ranks_must_share, 0, COUNT(digests));
 	tcase_add_test(tc, addresses_are_taken_from_another_reading);
+	tcase_add_test(tc, slots_may_share_a_name);
 	tcase_add_test(tc, digest_is_stable);
 	tcase_add_test(tc, examples_are_good);
 	tcase_add_test(tc, readme_is_up_to_date);

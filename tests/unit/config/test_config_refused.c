@@ -147,7 +147,11 @@ static const struct {
     {"reducers:\n  - {id: a, address: x}\n  - {id: a, address: y}\n",
      "f:3:10: reducers[1]: found id a, which reducers[0] has too, expected different ones"},
     {"reducers:\n  - {id: a, address: x}\n  - {id: b, address: X:7600}\n",
-     "f:3:22: reducers[1]: found address X:7600, which reducers[0] has too, expected different ones"},
+     "f:3:22: reducers[1]: found address X:7600, which reducers[0] has too, expected different ones, or a name "
+     "of several machines and job.min_reducers below the number of reducers"},
+    {"job: {min_reducers: 1}\nreducers:\n  - {id: a, address: 10.0.0.1}\n  - {id: b, address: 10.0.0.1}\n",
+     "f:4:22: reducers[1]: found address 10.0.0.1:7600, which reducers[0] has too, expected different ones, or a name "
+     "of several machines and job.min_reducers below the number of reducers"},
     {"workers: [r0]\n", "f:1:11: workers[0]: found \"r0\", expected a mapping of keys"},
     {"workers: []\n", "f:1:10: workers: found a list of 0, expected a list of 1 to 4096 workers"},
     {"workers: [{}, {host: 'a b'}]\n",

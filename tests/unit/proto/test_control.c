@@ -20,6 +20,7 @@ static struct control_hello full_hello(void)
 				  .checksum = true,
 				  .retain = true,
 				  .rejoin = true,
+				  .shared = true,
 				  .config_digest = UINT64_MAX - 1,
 				  .processes = 8,
 				  .incarnation = UINT64_MAX,
@@ -37,14 +38,14 @@ static struct control_hello full_hello(void)
 	return h;
 }
 
-enum { NUMBERS = 17 };
+enum { NUMBERS = 18 };
 
 static void numbers_of(const struct control_hello *h, uint64_t out[NUMBERS])
 {
 	const uint64_t n[NUMBERS] = {h->generation,  h->rank,        h->world_size,    h->lane,       h->lanes,
 				     h->chunk_bytes, h->window,      h->deterministic, h->checksum,   h->config_digest,
 				     h->processes,   h->incarnation, h->detect_ms,     h->priorities, h->retain,
-				     h->rejoin,      h->features};
+				     h->rejoin,      h->features,    h->shared};
 
 	memcpy(out, n, sizeof n);
 }
@@ -83,7 +84,7 @@ END_TEST
 
 START_TEST(other_messages_survive_a_round_trip)
 {
-	struct control_refused r = {.code = RS_EREFUSED, .retry = true}, r2;
+	struct control_refused r = {.code = RS_EREFUSED, .retry = true, .elsewhere = true, .reducer = "r7"}, r2;
 	struct control_waiting w = {.joined = 3, .world_size = 40, .missing_n = CONTROL_MISSING}, w2;
 	struct control_late l = {.seq = UINT64_MAX,
 				 .waited_ms = UINT32_MAX,
@@ -102,6 +103,8 @@ START_TEST(other_messages_survive_a_round_trip)
 	ck_assert_int_eq(control_unpack_refused(out, len, &r2, &e), RS_OK);
 	ck_assert_int_eq(r2.code, r.code);
 	ck_assert(r2.retry);
+	ck_assert(r2.elsewhere);
+	ck_assert_str_eq(r2.reducer, "r7");
 	ck_assert_str_eq(r2.message, r.message);
 
 	for (unsigned i = 0; i < CONTROL_MISSING; i++)

@@ -327,6 +327,49 @@ START_TEST(a_stranger_of_a_newer_generation_does_not_end_a_job)
 }
 END_TEST
 
+/* Rank 0 decides which reducer a machine is, if several share a name. _i: whether the job
+ * has come back to this reducer. */
+START_TEST(rank_0_decides_which_reducer_it_is)
+{
+	struct control_hello led = fr_hello(0, 0), follows = fr_hello(1, 0), other = fr_hello(1, 0);
+	struct control_refused no = {.code = 0};
+	struct registry_admit admit;
+	struct fr_world w;
+	uint64_t id;
+
+	fr_open(&w, 1, 8, UINT64_MAX);
+	led.shared = follows.shared = other.shared = true;
+	led.retain = follows.retain = other.retain = led.rejoin = follows.rejoin = other.rejoin = _i;
+	strcpy(other.reducer, "r9");
+	fr_refused(&w, &follows, RS_EREFUSED, true, "rank 0 of job train has not come to this address of a name");
+	ck_assert_int_eq(registry_hello(w.r, &follows, &admit, &no), RS_EREFUSED);
+	ck_assert(no.elsewhere);
+	ck_assert_str_eq(no.reducer, "");
+	id = fr_admit(&w, &led);
+	/* also to a rank that knows no more of the job, such as that it has come back */
+	other.rejoin = false;
+	ck_assert_int_eq(registry_hello(w.r, &other, &admit, &no), RS_EREFUSED);
+	ck_assert(no.retry && no.elsewhere);
+	ck_assert_str_eq(no.reducer, led.reducer);
+	fr_admit(&w, &follows);
+	/* rank 0 itself, and a rank without a shared name, which is another configuration */
+	strcpy(led.reducer, "r9");
+	led.lane = 1;
+	ck_assert_int_eq(registry_hello(w.r, &led, &admit, &no), RS_EREFUSED);
+	ck_assert(no.retry && no.elsewhere);
+	led.shared = false;
+	ck_assert_int_eq(registry_hello(w.r, &led, &admit, &no), RS_EMISMATCH);
+	ck_assert(!no.elsewhere && !no.reducer[0]);
+	/* rank 0 has gone */
+	registry_session_closed(w.r, id, 0, 0, false);
+	follows.lane = 1;
+	ck_assert_int_eq(registry_hello(w.r, &follows, &admit, &no), RS_EREFUSED);
+	ck_assert(no.retry);
+	registry_session_closed(w.r, id, 1, 0, false);
+	fr_close(&w);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("registry_joins");
@@ -336,6 +379,7 @@ int main(void)
 
 	tcase_add_loop_test(tc, ranks_with_different_evidence_never_meet, 0, 10);
 	tcase_add_test(tc, a_gathering_with_other_evidence_yields);
+	tcase_add_loop_test(tc, rank_0_decides_which_reducer_it_is, 0, 2);
 	tcase_add_loop_test(tc, a_place_is_refused_for_good_if_its_rank_lives, 0, 3);
 	tcase_add_loop_test(tc, a_job_uses_what_all_ranks_and_the_reducer_have, 0,
 			    sizeof features / sizeof features[0]);

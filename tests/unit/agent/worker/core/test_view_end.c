@@ -227,6 +227,38 @@ START_TEST(empty_slots_are_no_loss)
 }
 END_TEST
 
+/* A process that is another one of the reducers that share a name has not been reached as
+ * this one: the job starts without it, and the driver hears what it is. _i: the
+ * configuration does not share a name, and the process is not believed. */
+START_TEST(another_reducer_of_a_name_was_not_reached)
+{
+	static const char no[] = "this is reducer r0 of job train";
+	struct control_refused refused = {.code = RS_EREFUSED, .retry = true, .elsewhere = true, .reducer = "r0"};
+	struct reducers f;
+	char yaml[400];
+
+	snprintf(yaml, sizeof yaml,
+		 "reducers: [{id: r0, address: \"a.test:1\"}, {id: r1, address: \"%s.test:1\"}]\n"
+		 "job: {min_reducers: 1}\nsharding: {map: {0: r0, 1: r1}}\n",
+		 _i ? "b" : "a");
+	reducers_open(&f, yaml, 2, 10000);
+	f.resume = true;
+	strcpy(refused.message, no);
+	f.l[1].refuses = &refused;
+	reducers_advance(&f, 12000);
+	ck_assert_int_eq(f.l[0].hello.shared, _i == 0);
+	ck_assert_int_eq(exchange_state(f.x), _i ? EXCHANGE_ENDED : EXCHANGE_RUNNING);
+	if (_i) {
+		ck_assert_str_eq(f.is_reducer, "");
+	} else {
+		ck_assert_uint_eq(f.empty, 1);
+		ck_assert_str_eq(f.why, no);
+		ck_assert_int_eq(strncmp(f.is_reducer, "0=r0 1=r0 1=r0", 14), 0);
+	}
+	reducers_close(&f);
+}
+END_TEST
+
 /* A job that has lost a reducer says so after 30 s and then every 5 minutes, until it is
  * back. */
 START_TEST(lost_reducers_are_not_forgotten)
@@ -551,6 +583,7 @@ static void add_tests(TCase *tc)
 	tcase_add_loop_test(tc, a_view_announces_a_returned_reducer, 0, 2);
 	tcase_add_loop_test(tc, a_reducer_missing_at_the_start, 0, 3);
 	tcase_add_test(tc, empty_slots_are_no_loss);
+	tcase_add_loop_test(tc, another_reducer_of_a_name_was_not_reached, 0, 2);
 	tcase_add_loop_test(tc, a_reducer_that_is_rejected, 0, 2);
 	tcase_add_test(tc, lost_reducers_are_not_forgotten);
 	tcase_add_test(tc, a_reducer_that_cannot_come_back);
