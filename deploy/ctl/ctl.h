@@ -67,9 +67,9 @@ struct command {
  * REDUCTION_CONFIG or REDUCTION_REDUCERS, else the defaults. Errors: those of
  * rs_cluster_load_or_file. */
 int load_config(struct rs_config *ret, const struct call *call, struct rs_err *e);
-/* Writes the address that stands for a reducer whose name is shared, of its gRPC port or of
- * the one for workers. Looks the name up, and may wait for name servers. Errors: RS_EIO,
- * with a sentence; RS_ENOMEM. */
+/* Writes the address that stands for a reducer whose name is shared, of its gRPC port or
+ * of the one for workers. Looks the name up, and may wait for name servers. Errors:
+ * RS_EIO, with a sentence; RS_ENOMEM. */
 int shared_address(const struct rs_config *cfg, unsigned reducer, bool grpc, char ret[RS_ADDRESS_MAX],
 		   struct rs_err *e);
 /* Returns the name of a call's file for messages. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Names that slots share: which address stands for which of them. Running jobs decide
- * that themselves; here the i-th of the sorted addresses is that of the i-th slot, so that
- * each machine is asked once. */
+ * that themselves; here the i-th of the sorted addresses is that of the i-th slot, so
+ * that each machine is asked once. */
 #include "common/address.h"
 #include "deploy/ctl/ctl.h"
 

@@ -115,9 +115,9 @@ const char *registry_find_sizes(const struct registry *r, const struct control_h
  * has. */
 bool registry_find_spelling(const struct registry *r, const struct job *j, char *buf, size_t size);
 
-/* Checks a HELLO whose worker has the address from a name that several reducers share: rank
- * 0 comes first, and says which of them this reducer is in the job. j: the job that exists;
- * NULL: none. */
+/* Checks a HELLO whose worker has the address from a name that several reducers share:
+ * rank 0 comes first, and says which of them this reducer is in the job. j: the job that
+ * exists; NULL: none. */
 int registry_check_shared(const struct job *j, const struct control_hello *h, struct control_refused *no);
 
 /* Checks that a worker may join this job: it agrees with the job's ranks, and its place

@@ -106,8 +106,8 @@ struct exchange_options {
 	/* Optional. A reducer is back, or was lost for the reason `why`. */
 	void (*reducer_changed)(void *user, const struct rs_reducer *r, enum exchange_change how, const char *why);
 	/* Optional, for reducers with a shared address (rs_reducer). The process at the
-	 * address of params.reducers[reducer] has said that it is the reducer `id` of this
-	 * job; "": rank 0 has not said which. */
+	 * address of params.reducers[reducer] has said that it is the reducer `id` of
+	 * this job; "": rank 0 has not said which. */
 	void (*is_reducer)(void *user, unsigned reducer, const char *id);
 	/* Optional. From now on the reducers have these shares, one for each reducer of
 	 * the configuration; `epoch` counts the changes. */

@@ -159,13 +159,14 @@ void engine_trace_check(struct engine *en);
 /* addresses.c: reads the addresses of the reducers again if their file has changed. Call
  * it before an attempt to connect. Logs what has changed. */
 void engine_refresh_addresses(struct engine *en);
-/* names.c: chooses the address of a reducer, if it is one of a name that it shares, for an
- * attempt to connect. Returns NULL, or why there is none, valid until the next call. */
+/* names.c: chooses the address of a reducer, if it is one of a name that it shares, for
+ * an attempt to connect. Returns NULL, or why there is none, valid until the next
+ * call. */
 const char *engine_choose_address(struct engine *en, unsigned reducer);
 /* The callback is_reducer of the exchange. */
 void engine_on_is_reducer(void *user, unsigned reducer, const char *id);
-/* addresses.c: returns for how long a reducer's name may not exist before an attempt counts as
- * rejected. */
+/* addresses.c: returns for how long a reducer's name may not exist before an attempt
+ * counts as rejected. */
 uint32_t engine_patience_ms(const struct engine *en);
 
 /* serve.c: serves all connections in turn, starting with `first`, until none has anything

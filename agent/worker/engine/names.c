@@ -86,7 +86,8 @@ static bool names_print(const struct addrinfo *at, const char *port, char ret[RS
 	return true;
 }
 
-/* Takes the result of a lookup. Without an answer of name servers, what was known stays. */
+/* Takes the result of a lookup. Without an answer of name servers, what was known
+ * stays. */
 static void names_take(struct engine_name *name, int rc, struct addrinfo *list)
 {
 	char(*found)[RS_ADDRESS_MAX];

@@ -352,7 +352,7 @@ START_TEST(rank_0_decides_which_reducer_it_is)
 	ck_assert(no.retry && no.elsewhere);
 	ck_assert_str_eq(no.reducer, led.reducer);
 	fr_admit(&w, &follows);
-	/* rank 0 itself, and a rank without a shared name, which is another configuration */
+	/* rank 0 itself, and a rank without a shared name: another configuration */
 	strcpy(led.reducer, "r9");
 	led.lane = 1;
 	ck_assert_int_eq(registry_hello(w.r, &led, &admit, &no), RS_EREFUSED);
