@@ -23,10 +23,10 @@ def end(p):
 
 
 class Launcher:
-    """An MPI: how it starts programs. `program` is tests/mpi/table for it."""
+    """An MPI: how it starts programs. `program` is tests/mpi/table for it, `fortran` its compiler."""
 
-    def __init__(self, name, command, program):
-        self.name, self.command, self.program = name, command, program
+    def __init__(self, name, command, program, fortran):
+        self.name, self.command, self.program, self.fortran = name, command, program, fortran
 
     def missing(self):
         """What is not there; empty: nothing."""
@@ -41,7 +41,7 @@ class Launcher:
 
     def argv(self, ranks, args, program=None):
         """ranks: pairs of a number and its variables."""
-        command = [*program] if program else [self.program]
+        command = [str(word) for word in program] if program else [self.program]
         parts = [[*self._ranks(n, env), *command, *args] for n, env in ranks]
         return [*self.command, *[word for part in parts for word in [":", *part]][1:]]
 
@@ -81,6 +81,6 @@ def table(name):
 
 
 LAUNCHERS = [
-    OpenMPI("Open MPI", ["mpirun.openmpi", *OPEN_MPI], table("table-openmpi")),
-    Mpich("MPICH", ["mpiexec.hydra"], table("table-mpich")),
+    OpenMPI("Open MPI", ["mpirun.openmpi", *OPEN_MPI], table("table-openmpi"), "mpif90.openmpi"),
+    Mpich("MPICH", ["mpiexec.hydra"], table("table-mpich"), "mpif90.mpich"),
 ]

@@ -5,6 +5,8 @@
 Debian's Open MPI and MPICH where they are installed."""
 
 import re
+import shutil
+import subprocess
 import unittest
 
 import harness
@@ -80,6 +82,23 @@ class Programs(unittest.TestCase):
                     p = self.end(m.start(c, [(n, {"TABLE_NODES": "2"})], "few"))
                     self.assertEqual(self.taken(p), (51, 102), p.report())
                     self.assertRegex(c.reducers[0].err, r"job-started job=test generation=0 run=mpi-\w+ world_size=2")
+
+    def test_fortran(self):
+        """mpif.h, `use mpi` and `use mpi_f08`: each has other entry points."""
+        found = [m for m in self.each() if shutil.which(m.fortran) and shutil.which("gfortran")]
+        if not found:
+            self.skipTest("gfortran is not installed")
+        for m in found:
+            with self.cluster() as c:
+                for way, name in ((1, "mpif.h"), (2, "mpi"), (3, "mpi_f08")):
+                    with self.subTest(m.name, way=name):
+                        program = c.dir / f"fortran{way}"
+                        source = harness.ROOT / "tests/mpi/table.F90"
+                        subprocess.run([m.fortran, "-O1", f"-DWAY={way}", "-fallow-argument-mismatch", "-o", program,
+                                        source], check=True, capture_output=True, cwd=c.dir)  # fmt: skip
+                        p = self.end(m.start(c, [(3, DIRECT)], program=[program]))
+                        self.assertIn("ok 6 checks", p.out)
+                        self.assertEqual(self.taken(p), (5, 1), p.report())
 
     def test_off(self):
         for m in self.each():

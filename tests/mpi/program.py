@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An mpi4py program that checks every element of its all-reduces and broadcasts. Rank 0 prints "begun" and "ok"."""
+
+import itertools
+import sys
+
+import numpy
+from mpi4py import MPI
+
+LARGE = 100_003
+TYPES = ("float32", "float64", "int8", "uint8", "int32", "uint32", "int64", "uint64", "complex64", "complex128")
+OPS = {"sum": (MPI.SUM, numpy.sum), "prod": (MPI.PROD, numpy.prod), "min": (MPI.MIN, numpy.min),
+       "max": (MPI.MAX, numpy.max)}  # fmt: skip
+
+def value(rank, n, dtype):
+    """What a rank contributes: small enough for products in 8 bits."""
+    return (1 + (rank * 7 + numpy.arange(n) * 3) % 2).astype(dtype)
+
+def check(comm, dtype, name, n, in_place, pending):
+    op, fold = OPS[name]
+    send, recv = value(comm.rank, n, dtype), numpy.zeros(n, dtype)
+    if in_place:
+        recv[:], send = send, MPI.IN_PLACE
+    if pending:
+        comm.Iallreduce(send, recv, op).Wait()
+    else:
+        comm.Allreduce(send, recv, op)
+    expected = fold(numpy.stack([value(r, n, dtype) for r in range(comm.size)]), axis=0)
+    assert numpy.array_equal(recv, expected), (dtype, name, n, in_place, pending, recv, expected)
+
+def main():
+    world = MPI.COMM_WORLD
+    world.Barrier()
+    if world.rank == 0:
+        print("begun", MPI.Get_library_version().split("\n")[0][:60], flush=True)
+    checks = 0
+    half = world.Split(world.rank % 2, -world.rank)
+    for comm, n in itertools.product((world, half, MPI.COMM_SELF), (10, LARGE)):
+        for dtype, name, in_place, pending in itertools.product(TYPES, OPS, (False, True), (False, True)):
+            if name == "sum" or "complex" not in dtype:
+                check(comm, dtype, name, n, in_place, pending)
+                checks += 1
+        for root in range(comm.size):
+            data = numpy.arange(n, dtype="float64") * (comm.rank == root)
+            comm.Bcast(data, root)
+            assert numpy.array_equal(data, numpy.arange(n)), (comm.size, n, root)
+    objects = world.allreduce([world.rank])
+    assert objects == list(range(world.size)), objects
+    half.Free()
+    world.Barrier()
+    if world.rank == 0:
+        print(f"ok {checks} checks", flush=True)
+    return 0
+
+if __name__ == "__main__":
+    sys.exit(main())
