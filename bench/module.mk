@@ -88,6 +88,9 @@ $(if $(SAN),,$(eval all: $(tcp_loop) $(delay_line) $(mpi_bin)))
 bench-net: $(bin) $(tcp_loop) $(delay_line) $(bench_kernels) $(if $(gloo_found),$(gloo_ring)) $(mpi_bin) ## all-reduce on shaped links beside its peers; under 10 minutes, needs root; ARGS=--full: all rows, under 35; ARGS=--help
 	$(PYTHON) bench/net/bench.py --build $(B) --out $(BUILD)/bench $(ARGS)
 .PHONY: bench-net
+bench-mpi: $(bin) $(lib) $(mpi_bin) $(mpi_table) ## MPI_Allreduce through reducers beside Open MPI's own, on shaped links, and what a call that is passed on costs; needs root; ARGS=--help
+	$(PYTHON) bench/mpi.py --build $(B) $(ARGS)
+.PHONY: bench-mpi
 bench-nccl: $(bin) $(nccl_plugin) $(B)/tests/nccl/exercise $(tcp_loop) ## the NCCL plugin without NCCL, on loopback and (as root) on shaped links; ARGS=--help
 	$(PYTHON) bench/nccl.py --build $(B) $(ARGS)
 .PHONY: bench-nccl

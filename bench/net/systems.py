@@ -213,6 +213,10 @@ class OpenMPI(System):
         there = (pathlib.Path(build) / "bench/mpi-allreduce-openmpi").exists() and shutil.which("mpirun.openmpi")
         return None if there else f"{self.name}: Open MPI is missing: install openmpi-bin and libopenmpi-dev"
 
+    def variables(self, _launch):
+        """Variables of the ranks."""
+        return {}
+
     def start_ranks(self, launch):
         place, lab = launch.place, launch.lab
         if not self.moves_bytes and not place.loopback:
@@ -227,6 +231,7 @@ class OpenMPI(System):
             mca |= {"btl_tcp_if_include": NETWORK, "oob_tcp_if_include": NETWORK, "plm_rsh_agent": HERE / "rsh.sh"}
             where = ["--host", ",".join(f"{lab.address(h)}:1" for h in place.workers)]
         options = [str(word) for key, value in mca.items() for word in ("--mca", key, value)]
+        options += [word for key, value in self.variables(launch).items() for word in ("-x", f"{key}={value}")]
         command = ["mpirun.openmpi", "--allow-run-as-root", "--bind-to", "none", *options, *where, "-n", place.n,
                    launch.build / "bench/mpi-allreduce-openmpi", *launch.common()]
         env = {"NETLAB_PREFIX": lab.prefix, "TMPDIR": launch.dir}

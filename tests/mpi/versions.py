@@ -5,9 +5,9 @@
     tests/mpi/versions.py --build build/default      # all: 400 MB of virtual environments, some minutes
     tests/mpi/versions.py --build build/default impi-rt
 
-mpi4py runs program.py of this folder, C runs table.c, also on the standard ABI of MPI 5 (libmpi_abi.so): every element of
-every result is checked, and most of them must have gone through reducers. The environments are made with uv in --cache,
-and stay there. Without uv or PyPI it says so and ends with status 0.
+mpi4py runs program.py of this folder, C runs table.c, also on the standard ABI of MPI 5 (libmpi_abi.so): every element
+of every result is checked, and most of them must have gone through reducers. The environments are made with uv in
+--cache, and stay there. Without uv or PyPI it says so and ends with status 0.
 """
 
 import argparse

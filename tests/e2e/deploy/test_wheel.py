@@ -120,6 +120,10 @@ class Wheel(unittest.TestCase):
         ends = [subprocess.run([p, "--help"], stdout=writing, stderr=subprocess.PIPE).returncode for p in programs]
         self.assertEqual(ends[0], ends[1])
 
+    def test_mpi_library(self):
+        path = self.command("python", "-m", "reduction.mpi").strip()
+        self.command("python", "-c", f"import ctypes; ctypes.CDLL('{path}')")
+
     def test_plugin(self):
         line = self.command("python", "-m", "reduction.nccl")
         argv = ["bash", "-c", f'{line}\n[ -e "${{LD_LIBRARY_PATH%%:*}}/libnccl-net-$NCCL_NET_PLUGIN.so" ]']
