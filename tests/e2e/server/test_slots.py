@@ -18,7 +18,7 @@ import harness
 
 RANKS = 4
 SLOTS = {"job": {"min_reducers": 2, "deterministic": True}, "timeouts": {"detect": "2s"}}
-GRPC = {"server": {"grpc": "127.0.0.1:0"}}
+GRPC = {"server": {"grpc": "127.0.0.1:0", "http": "127.0.0.1:0"}}
 
 # Sums until it reads a line, and compares each result with NumPy's: the sums of the nodes, in the order of ranks.
 STEADY = harness.python("""
@@ -60,12 +60,30 @@ class Slots(unittest.TestCase):
         self.assertEqual(status, 0, err)
         return next(iter(json.loads(out)["jobs"]), None)
 
-    def empty_slots(self, c):
-        """What the metrics of agent 0 say."""
-        address = c.agents[0].wait_text(r"\bhttp-ready\b.*?address=(\S+)").group(1)
-        with urllib.request.urlopen(f"http://{address}/metrics", timeout=20) as answer:
-            text = answer.read().decode()
-        return int(re.search(r"^reduction_agent_job_empty_slots\{.*\} (\d+)", text, re.MULTILINE).group(1))
+    def http(self, p, path):
+        address = p.wait_text(r"\bhttp-ready\b.*?address=(\S+)").group(1)
+        with urllib.request.urlopen(f"http://{address}{path}", timeout=20) as answer:
+            return answer.read().decode()
+
+    def empty_slots(self, p):
+        """What the metrics of an agent or a reducer say."""
+        text = self.http(p, "/metrics")
+        return int(re.search(r"^reduction_(agent_)?job_empty_slots\{.*\} (\d+)", text, re.MULTILINE).group(2))
+
+    def agent_tells(self, agent):
+        """The status, the page and the events of the agent of rank 0, while r0 and r3 have no reducer."""
+        self.assertEqual(self.empty_slots(agent), 2)
+        job = json.loads(self.http(agent, "/status"))["agent"]["jobs"][0]
+        self.assertEqual((job["reducers_alive"], job["reducers_empty"], job["share_changes"]), (2, 2, 0))
+        self.assertEqual([r["id"] for r in job["reducers"] if r["state"] == "EMPTY" and "refused" in r["why"]],
+                         ["r0", "r3"])  # fmt: skip
+        self.assertIn("Slots with a reducer", self.http(agent, "/"))
+        address = agent.wait_text(r"\bgrpc-ready\b.*?address=(\S+)").group(1)
+        status, out, err = ctl("status", address)
+        self.assertIn("  slots: 2 of 4 have a reducer, r0 and r3 are empty\n", out, err)
+        status, out, err = ctl("events", "--past", address)
+        for i in (0, 3):
+            self.assertRegex(out, rf"slot-empty +reducer=r{i} .*reason=.*refused", err)
 
     def until_used(self, c, i):
         """Waits until reducer i sums for the job."""
@@ -89,7 +107,7 @@ class Slots(unittest.TestCase):
             for i in (1, 2):
                 c.start_reducer(i)
             for i in range(agents):
-                c.start_agent(i, config={"agent": {"http": "127.0.0.1:0"}})
+                c.start_agent(i, config={"agent": {"http": "127.0.0.1:0", "grpc": "127.0.0.1:0"}})
             local = {"LOCAL_RANK": 0, "LOCAL_WORLD_SIZE": 1}
             ranks = c.start_workers(RANKS, STEADY, env=None if agents else local)
             rank0 = c.agents[0] if agents else ranks[0]
@@ -103,8 +121,11 @@ class Slots(unittest.TestCase):
             status, out, err = ctl("status", at)
             self.assertIn("  slots: 2 of 4 have a reducer\n", out)
             self.assertNotIn("degraded", out)
+            if transport == "tcp":
+                self.assertEqual(self.empty_slots(c.reducers[1]), 2)
+                self.assertIn("Slots with a reducer", self.http(c.reducers[1], "/"))
             if agents:
-                self.assertEqual(self.empty_slots(c), 2)
+                self.agent_tells(c.agents[0])
             for i in (3, 0):  # in another order than the list's
                 c.start_reducer(i)
                 rank0.wait_text(rf"slot-taken reducer=r{i} ")
@@ -121,7 +142,11 @@ class Slots(unittest.TestCase):
                 self.until_used(c, i)
             self.assertEqual(self.reducer_job(c, 0)["lost"], [])
             if agents:
-                self.assertEqual(self.empty_slots(c), 0)
+                self.assertEqual(self.empty_slots(c.agents[0]), 0)
+                address = c.agents[0].wait_text(r"\bgrpc-ready\b.*?address=(\S+)").group(1)
+                status, out, err = ctl("events", "--past", address)
+                self.assertRegex(out, r"slot-empty +reducer=r1 .*reason=.*shutting down", err)
+                self.assertRegex(out, r"slot-taken +reducer=r1 .*reason=.*has come", err)
             self.assertGreater(self.end(c, ranks), 10)
             for w in ranks + c.agents:
                 self.assertNotIn(" degraded ", w.err)
