@@ -544,6 +544,13 @@ static void set_shares(struct world *w)
 	must(!set || (w->features & FEATURE_SHARES && w->cfg->job.retain));
 }
 
+static void connect_anew(struct world *w, unsigned who)
+{
+	bool did = exchange_connect_anew(w->x, who % w->cfg->reducers_n, "a path is slow", w->now_ms);
+
+	must(!did || (w->cfg->job.retain && w->cfg->reducers_n > 1));
+}
+
 static void more_ready(struct world *w, struct op *o, unsigned n)
 {
 	uint64_t there = atomic_load(&o->ready);
@@ -603,6 +610,8 @@ static void step(struct world *w)
 			leave(w, fuzz_u8(&w->in));
 		else if (who >= 230)
 			set_shares(w);
+		else if (who >= 220)
+			connect_anew(w, who);
 		else if (exchange_wants_signal(w->x, link))
 			exchange_signal(w->x, link, &signal, w->now_ms);
 	}

@@ -180,7 +180,7 @@ an older view is accepted
 	agent/worker/core/view.c
 	s/v->lives\[r\] <= x->view.lives\[r\]/v->lives[r] == x->view.lives[r]/
 a rank other than 0 sets shares
-	agent/worker/core/view.c
+	agent/worker/core/view_change.c
 	s/if \(x->opt.rank \|\| !x->retaining/if (!x->retaining/
 shares of an older epoch win
 	agent/worker/core/view.c

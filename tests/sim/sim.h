@@ -524,6 +524,7 @@ struct sim_stats {
 	uint64_t narrow;     /* sentences that say that only small messages pass */
 	uint64_t probes;     /* PROBE frames that were too large for a path */
 	uint64_t reshared;   /* times that rank 0 has set shares */
+	uint64_t anew;       /* times that it has connected to a reducer anew */
 	uint64_t survived;   /* faults that a job had to survive, and did */
 	uint64_t moved;      /* ranks that went on in the next generation */
 	uint64_t kept;       /* connections on which such a rank was admitted */

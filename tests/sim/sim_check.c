@@ -131,7 +131,8 @@ void check_lost(struct rank *k, const struct rs_reducer *r, bool empty, const ch
 	static const char *const outside[] = {"connection re",    "it closed the connection", "broken pipe",
 					      "nothing ",         "another rank has lost it", "it is shutting down",
 					      " was lost",        "the reducer was stopped",  "no answer",
-					      "is shutting down", "connection timed out",     "; retrying"};
+					      "is shutting down", "connection timed out",     "; retrying",
+					      "a path is slow"};
 	struct team *t = k->team;
 
 	check_path(k, why);

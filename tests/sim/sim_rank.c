@@ -304,14 +304,28 @@ static void write_all(struct conn *c)
 	}
 }
 
-/* Sometimes a rank tries to give the reducers other shares, in the middle of anything;
- * only rank 0 can. */
+/* Sometimes a rank tries to give the reducers other shares, or to connect to one anew, in
+ * the middle of anything; only rank 0 can. */
 static void move_shares(struct rank *k)
 {
 	uint32_t shares[SIM_REDUCERS];
 
 	if (!k->team->moves_left || !sim_chance(k->sim, k->team->moves_shares))
 		return;
+	if (sim_chance(k->sim, 20)) {
+		unsigned before, r = sim_below(k->sim, k->team->cfg.reducers_n);
+
+		before = k->team->hit;
+		k->team->hit |= 1u << r;
+		if (!exchange_connect_anew(k->x, r, "a path is slow", sim_ms(k->sim))) {
+			k->team->hit = before;
+			return;
+		}
+		trace(k->sim, "%s rank %u connects to reducer %u anew", k->team->job, k->index, r);
+		k->team->moves_left--;
+		k->sim->stats->anew++;
+		return;
+	}
 	for (unsigned r = 0; r < k->sim->reducers_n; r++)
 		shares[r] = 1 + sim_below(k->sim, sim_chance(k->sim, 50) ? 4 : CONTROL_SHARE_MAX);
 	if (!exchange_set_shares(k->x, shares, sim_ms(k->sim)))

@@ -46,10 +46,10 @@ static void print_stats(const struct sim_stats *st, double seconds)
 	printf(
 	    "\nreducers:    lost %llu times and back %llu times, as ranks saw it; %llu faults that had to be survived, "
 	    "%llu ranks were only stopped, %llu times only small messages passed, also when %llu were to show whether "
-	    "large ones do; shares were set %llu times",
+	    "large ones do; shares were set %llu times, connections made anew %llu times",
 	    (unsigned long long)st->lost, (unsigned long long)st->back, (unsigned long long)st->survived,
 	    (unsigned long long)st->stopped, (unsigned long long)st->narrow, (unsigned long long)st->probes,
-	    (unsigned long long)st->reshared);
+	    (unsigned long long)st->reshared, (unsigned long long)st->anew);
 	printf("\nworkers:     %llu went on in the next generation, on %llu of their connections",
 	       (unsigned long long)st->moved, (unsigned long long)st->kept);
 	printf("\nelse:        %llu unauthenticated connections, %llu recorded handshakes, %llu refusals, %llu "
@@ -65,7 +65,7 @@ static bool covers_everything(const struct sim_stats *st)
 {
 	bool ok = st->ops_ok && st->encoded && st->ops_failed && st->unauth && st->replays && st->refused &&
 		  st->retried && st->signals && st->intruders_refused && st->lost && st->back && st->survived &&
-		  st->stopped && st->narrow && st->moved && st->kept && st->reshared &&
+		  st->stopped && st->narrow && st->moved && st->kept && st->reshared && st->anew &&
 		  (st->probes || st->seeds < 40000); /* one run in some thousands */
 
 	for (int i = 1; i < FAULT_NR; i++)

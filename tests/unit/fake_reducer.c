@@ -132,7 +132,8 @@ static void open_exchange(struct reducers *f, const char *yaml, const struct exc
 				       .user = f};
 	struct rs_err e = {0};
 
-	*f = (struct reducers){.now_ms = 1000, .piece = SIZE_MAX, .welcome = true, .start = true, .answer = true};
+	*f = (struct reducers){
+	    .now_ms = 1000, .generation = 5, .piece = SIZE_MAX, .welcome = true, .start = true, .answer = true};
 	ck_assert_msg(rs_config_parse(&f->cfg, "test", yaml, strlen(yaml), &e) == 0, "%s", e.msg);
 	opt.params = rs_config_exchange(&f->cfg);
 	ck_assert_msg(exchange_new(&f->x, &opt, f->now_ms, &e) == 0, "%s", e.msg);
@@ -412,7 +413,7 @@ static void on_frame(struct reducers *f, unsigned link, const struct frame *h, c
 	struct reducer_link *l = &f->l[link];
 	struct rs_err e;
 
-	ck_assert_uint_eq(h->generation, 5);
+	ck_assert(h->generation == f->generation || h->type == FRAME_ABORT); /* one may be of the last */
 	switch (h->type) {
 	case FRAME_HELLO:
 		on_hello(f, link, payload, h->payload_len);

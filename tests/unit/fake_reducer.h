@@ -55,6 +55,7 @@ struct reducers {
 	unsigned links_n;
 	struct reducer_link l[REDUCERS_LINKS_MAX];
 	uint64_t now_ms;
+	uint32_t generation;         /* of the frames that the exchange sends */
 	size_t piece;                /* most bytes that move at once; SIZE_MAX: no limit */
 	bool mute;                   /* nothing is read from the exchange */
 	bool welcome, start, answer; /* reducers do this automatically */

@@ -170,6 +170,8 @@ static void balance_conclude(struct balance *b, const struct balance_reducer *r,
 	if (b->last != last || b->last_about != about ||
 	    (ret->kind == BALANCE_SHARES && (b->tried || now_ms < b->not_before_ms)))
 		ret->kind = BALANCE_EVEN; /* not twice in a row, or too early */
+	if (ret->kind == BALANCE_SLOW_PATH && now_ms >= b->anew_ms)
+		ret->kind = BALANCE_ANEW;
 }
 
 void balance_sample(struct balance *b, const struct balance_reducer *r, unsigned n, uint32_t ms, uint32_t active,
@@ -193,12 +195,27 @@ void balance_sample(struct balance *b, const struct balance_reducer *r, unsigned
 	memset(w, 0, sizeof *w);
 }
 
+/* Connections were made anew. */
+static void balance_made_anew(struct balance *b, uint64_t now_ms)
+{
+	bool long_ago = !b->anew_pause_ms || now_ms - b->anew_ms >= BALANCE_ANEW_MAX_MS;
+
+	b->anew_pause_ms = long_ago                                     ? BALANCE_ANEW_MS
+			   : b->anew_pause_ms < BALANCE_ANEW_MAX_MS / 2 ? 2 * b->anew_pause_ms
+									: BALANCE_ANEW_MAX_MS;
+	b->anew_ms = now_ms + b->anew_pause_ms;
+}
+
 void balance_applied(struct balance *b, const struct balance_reducer *r, unsigned n, const struct balance_verdict *v,
 		     uint64_t now_ms)
 {
 	memset(&b->now, 0, sizeof b->now);
 	b->last = BALANCE_EVEN;
 	b->not_before_ms = now_ms + b->pause_ms;
+	if (v->kind == BALANCE_ANEW) {
+		balance_made_anew(b, now_ms);
+		return;
+	}
 	b->tried = v->kind == BALANCE_SHARES;
 	b->settling = false;
 	b->before = b->rate;

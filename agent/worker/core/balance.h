@@ -13,9 +13,12 @@
  *
  * A path that is slow alone looks like a slow reducer, since all ranks wait for it. But
  * then only one rank's connection to that reducer has unacknowledged bytes for most of
- * the time. It is named, and as somebody may repair it or it may be an accident, shares
- * follow only if it stays so for BALANCE_PATIENCE windows more. A rank whose connections
- * to most reducers are like that is named too, and no share helps.
+ * the time. Such a path is often an accident: switches choose one of several ways by a
+ * connection's ports, and two busy connections met on one way. So all ranks connect to
+ * that reducer anew, from other ports; after an attempt that did not help, the next one
+ * comes later each time. Shares follow only if the path stays slow for BALANCE_PATIENCE
+ * windows. A rank whose connections to most reducers are like that is named too, and no
+ * share helps.
  *
  * A change stops all links for a round trip, so it is made only if it is expected to
  * save BALANCE_GAIN of the time that ranks communicate, twice in a row, in a second
@@ -39,6 +42,8 @@ enum {
 	BALANCE_ALONE = 3,   /* a path is slow alone if it is busy for so many times the median; a rank for one less */
 	BALANCE_WINDOW_MS = 1000, /* the time over which samples are summed */
 	BALANCE_PATIENCE = 5,     /* windows */
+	BALANCE_ANEW_MS = 60000,  /* least time between two attempts with other ports */
+	BALANCE_ANEW_MAX_MS = 3600000,
 	BALANCE_PAUSE_MS = 5000,
 	BALANCE_PAUSE_MAX_MS = 320000,
 	BALANCE_SUM = 10000, /* about the sum of the shares that are proposed */
@@ -61,12 +66,13 @@ enum balance_kind {
 	BALANCE_BACK,      /* the last change made it worse: the shares before it */
 	BALANCE_SLOW_RANK, /* `rank` is slow at most reducers */
 	BALANCE_SLOW_PATH, /* the path between `rank` and `reducer` is slow alone */
+	BALANCE_ANEW,      /* the same, and connections from other ports may find another way */
 };
 
 struct balance_verdict {
 	enum balance_kind kind;
 	uint32_t shares[RS_REDUCERS_MAX]; /* BALANCE_SHARES, BALANCE_BACK: 1 to 65535 */
-	unsigned reducer;                 /* BALANCE_SHARES: the busiest one; BALANCE_SLOW_PATH */
+	unsigned reducer;                 /* BALANCE_SHARES: the busiest one; BALANCE_SLOW_PATH, BALANCE_ANEW */
 	uint32_t rank;
 	uint32_t busy, others; /* 1/1000 of the communication: of that reducer or path; of the median of the others */
 	uint32_t gain;         /* BALANCE_SHARES: 1/1000 of the communication that is expected to be saved */
@@ -87,11 +93,13 @@ struct balance {
 	unsigned slow_paths;    /* windows in a row with BALANCE_SLOW_PATH */
 	uint64_t not_before_ms; /* no change before this time */
 	uint32_t pause_ms;
-	bool tried;        /* a change was made whose effect is not judged yet */
-	bool settling;     /* its first window has passed */
-	uint64_t rate;     /* bytes a second of communication in the last complete window */
-	uint64_t before;   /* the same before the change */
-	uint32_t expected; /* its gain */
+	uint64_t anew_ms;       /* no new connections before this time */
+	uint32_t anew_pause_ms; /* the pause before it; 0: none were made */
+	bool tried;             /* a change was made whose effect is not judged yet */
+	bool settling;          /* its first window has passed */
+	uint64_t rate;          /* bytes a second of communication in the last complete window */
+	uint64_t before;        /* the same before the change */
+	uint32_t expected;      /* its gain */
 	uint32_t shares_before[RS_REDUCERS_MAX];
 };
 
@@ -101,10 +109,11 @@ void balance_init(struct balance *b);
 void balance_disturbed(struct balance *b, uint64_t now_ms);
 /* Adds a sample of `ms` milliseconds: the part of them in which operations were pending,
  * in 1/1000, and the bytes of results. `r` has an entry for each of the n reducers of the
- * configuration. Sets *ret; only BALANCE_SHARES and BALANCE_BACK ask for a change. */
+ * configuration. Sets *ret; BALANCE_SHARES, BALANCE_BACK and BALANCE_ANEW ask for a
+ * change. */
 void balance_sample(struct balance *b, const struct balance_reducer *r, unsigned n, uint32_t ms, uint32_t active,
 		    uint64_t bytes, uint64_t now_ms, struct balance_verdict *ret);
-/* The proposed shares were set. */
+/* The proposed change was made. */
 void balance_applied(struct balance *b, const struct balance_reducer *r, unsigned n, const struct balance_verdict *v,
 		     uint64_t now_ms);
 

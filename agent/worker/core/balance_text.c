@@ -60,10 +60,14 @@ void balance_text(const struct exchange *x, const struct balance_reducer *r, con
 		    v->rank, busy, others);
 		break;
 	case BALANCE_SLOW_PATH:
+	case BALANCE_ANEW:
 		text_add(&t,
 			 "the path between rank %u and reducer %s (%s) is slow: it is busy for %u %% of the "
 			 "communication, that of the median rank for %u %%",
 			 v->rank, about->id, exchange_params_address(x->params, about), busy, others);
+		if (v->kind == BALANCE_ANEW)
+			text_add(&t, "%s ranks connect to it anew, from other ports",
+				 did ? "; all" : "; with sharding.rebalance: on all");
 		break;
 	default:
 		break;

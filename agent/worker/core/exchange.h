@@ -30,10 +30,11 @@
  * everything else. A file uses only files in the lines below it:
  *
  *   exchange.c, exchange_tick.c, exchange_rejoin.c, single_worker.c, report.c   what the driver calls
- *   rebalance.c                                    which shares the reducers get
+ *   rebalance.c                                    which shares the reducers get, and slow paths
  *   link_io.c                                      bytes of one link
  *   link_control.c                                 control frames that arrive
  *   link_fail.c                                    a link is lost, cannot join, or breaks the protocol
+ *   view_change.c                                  changes that rank 0 makes while all is well
  *   view.c                                         which reducers live
  *   exchange_op.c, exchange_end.c                  operations; the end
  *   stream.c                                       which chunk is sent next
@@ -287,6 +288,12 @@ bool exchange_is_long(const struct exchange *x, uint64_t *ret_chunks, uint64_t *
  * reducer has no FEATURE_SHARES, the map has fewer shards than reducers, or the last
  * change of the view is not agreed yet. */
 bool exchange_set_shares(struct exchange *x, const uint32_t *shares, uint64_t now_ms);
+
+/* Lets all ranks connect to a reducer anew, from other ports, as after its loss: the
+ * others have its shards for about a second. why: a sentence, which all ranks report.
+ * Returns false if nothing was changed: this is not rank 0, the job has no failover,
+ * fewer than two others live, or the last change of the view is not agreed yet. */
+bool exchange_connect_anew(struct exchange *x, unsigned reducer, const char *why, uint64_t now_ms);
 
 /* Returns the number of operations that were completed without an error. Any thread. */
 uint64_t exchange_ops_done(const struct exchange *x);

@@ -71,6 +71,7 @@ static void link_join_again(struct link *l, uint64_t now_ms)
 	}
 	window_narrow(&l->window, l->x->params->window);
 	l->state = LINK_HANDSHAKE;
+	l->kept = true;
 	if (link_queue_hello(l, &e))
 		link_join_failed(l, e.msg, RS_LOSS_OTHER, now_ms);
 }

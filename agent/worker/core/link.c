@@ -27,7 +27,7 @@ void link_reset(struct link *l)
 	l->saved_off = l->saved_len = 0;
 	l->header_have = 0;
 	l->payload_left = 0;
-	l->skip = l->stale = false;
+	l->skip = l->stale = l->kept = false;
 	link_forget(l);
 }
 

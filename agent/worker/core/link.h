@@ -81,6 +81,7 @@ struct link {
 	uint64_t question;                   /* the largest count of a PING of the reducer; PING repeats it */
 	bool proven;                         /* PROOF was sent; WELCOME must contain reducer_mac */
 	bool keeps;                          /* both ends can use the connection for the next generation */
+	bool kept;                           /* HELLO went out behind frames of the last generation */
 	bool stale; /* frames of the last generation may come, and are discarded up to the answer to HELLO */
 	enum link_probe probe;
 

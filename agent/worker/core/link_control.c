@@ -159,7 +159,8 @@ static void link_on_refused(struct link *l, uint64_t now_ms)
 		if (l->x->opt.is_reducer)
 			l->x->opt.is_reducer(l->x->opt.user, l->reducer, refused.reducer);
 	}
-	if (refused.retry)
+	/* what it could not read may be a damaged frame of the last generation */
+	if (refused.retry || (l->kept && refused.code == RS_EPROTO))
 		link_join_failed(l, refused.message, RS_LOSS_OTHER, now_ms);
 	else
 		link_refused(l, refused.code, refused.message, l, now_ms);

@@ -63,24 +63,36 @@ static void rebalance_say(struct exchange *x, const struct balance_reducer *r, c
 		x->opt.balance(x->opt.user, v->kind, did, w->sentence);
 }
 
+/* Makes the change that a verdict asks for, if the configuration allows it. Returns false
+ * if it has to wait. */
+static bool rebalance_change(struct exchange *x, const struct balance_reducer *r, const struct balance_verdict *v,
+			     bool *did, uint64_t now_ms)
+{
+	bool asks = v->kind == BALANCE_SHARES || v->kind == BALANCE_BACK || v->kind == BALANCE_ANEW;
+	char why[LOAD_TEXT];
+
+	*did = asks && x->params->rebalance == RS_REBALANCE_ON;
+	if (!*did)
+		return true;
+	balance_text(x, r, v, true, why, sizeof why);
+	*did = v->kind == BALANCE_ANEW ? exchange_connect_anew(x, v->reducer, why, now_ms)
+				       : exchange_set_shares(x, v->shares, now_ms);
+	if (*did)
+		balance_applied(&x->load.balance, r, x->params->reducers_n, v, now_ms);
+	return *did;
+}
+
 static void rebalance_decide(struct exchange *x, uint32_t active, uint64_t passed_ms, uint64_t now_ms)
 {
 	struct balance_reducer r[RS_REDUCERS_MAX];
 	struct load_watch *w = &x->load;
 	struct balance_verdict v;
-	bool did = false;
+	bool did;
 
 	rebalance_gather(x, passed_ms, now_ms, r);
 	balance_sample(&w->balance, r, x->params->reducers_n, (uint32_t)passed_ms, active, w->bytes, now_ms, &v);
-	if (v.kind == BALANCE_EVEN)
-		return;
-	if ((v.kind == BALANCE_SHARES || v.kind == BALANCE_BACK) && x->params->rebalance == RS_REBALANCE_ON) {
-		did = exchange_set_shares(x, v.shares, now_ms);
-		if (!did)
-			return;
-		balance_applied(&w->balance, r, x->params->reducers_n, &v, now_ms);
-	}
-	rebalance_say(x, r, &v, did, now_ms);
+	if (v.kind != BALANCE_EVEN && rebalance_change(x, r, &v, &did, now_ms))
+		rebalance_say(x, r, &v, did, now_ms);
 }
 
 uint64_t rebalance_tick(struct exchange *x, uint64_t now_ms)

@@ -233,8 +233,7 @@ static void view_check_running(struct exchange *x, uint64_t now_ms)
 		late_idle(&x->late, now_ms);
 }
 
-/* The view has changed: all links start again from the positions that all ranks have. */
-static void view_apply(struct exchange *x, uint64_t now_ms)
+void view_apply(struct exchange *x, uint64_t now_ms)
 {
 	struct rs_err e;
 
@@ -457,35 +456,6 @@ static void view_merge_reducer(struct exchange *x, unsigned reducer, const struc
 		view_mark_lost(x, reducer, &loss, NULL, now_ms);
 	else
 		view_report_change(x, reducer);
-}
-
-static void view_take_shares(struct exchange *x, uint32_t epoch, const uint32_t *shares)
-{
-	x->view.epoch = epoch;
-	memcpy(x->view.shares, shares, x->view.n * sizeof *shares);
-	if (x->opt.shares_changed)
-		x->opt.shares_changed(x->opt.user, epoch, shares);
-}
-
-/* Returns whether the exchange runs in a view that all ranks have, on all links. */
-static bool view_is_settled(const struct exchange *x)
-{
-	if (x->state != EXCHANGE_RUNNING || x->leaving)
-		return false;
-	for (unsigned i = 0; i < x->links_n; i++)
-		if (link_lives(&x->links[i]) && x->links[i].view != x->view_number)
-			return false;
-	return true;
-}
-
-bool exchange_set_shares(struct exchange *x, const uint32_t *shares, uint64_t now_ms)
-{
-	if (x->opt.rank || !x->retaining || !view_is_settled(x) || !(features_known(x) & FEATURE_SHARES) ||
-	    x->params->shards < x->params->reducers_n || x->view.epoch == CONTROL_LIFE_MAX)
-		return false;
-	view_take_shares(x, x->view.epoch + 1, shares);
-	view_apply(x, now_ms);
-	return true;
 }
 
 int view_received(struct link *l, const struct control_view *v, uint64_t now_ms, struct rs_err *e)

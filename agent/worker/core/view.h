@@ -15,6 +15,11 @@ void view_drop_unreached(struct exchange *x, uint64_t now_ms);
 void view_lose_reducer(struct exchange *x, unsigned reducer, const struct loss *loss, const struct link *from,
 		       uint64_t now_ms);
 
+/* The view has changed: all links start again from the positions that all ranks have. */
+void view_apply(struct exchange *x, uint64_t now_ms);
+/* Takes shares over, which view_apply() has to follow. */
+void view_take_shares(struct exchange *x, uint32_t epoch, const uint32_t *shares);
+
 /* An attempt to bring a reducer back has shown that no large message passes: the next
  * ones come later each time. Adds to `why`, a sentence in a buffer of this size, when
  * that is. */

@@ -72,6 +72,7 @@ static void engine_on_balance(void *user, enum balance_kind kind, bool did, cons
 	    [BALANCE_SHARES] = "unbalanced",
 	    [BALANCE_SLOW_RANK] = "slow-path",
 	    [BALANCE_SLOW_PATH] = "slow-path",
+	    [BALANCE_ANEW] = "slow-path",
 	};
 	struct engine *en = user;
 

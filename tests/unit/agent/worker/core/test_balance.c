@@ -137,7 +137,7 @@ static const struct {
       {true, 16, 510, 0, 300, 400, 0},
       {true, 16, 1000, 0, 300, 990, 2},
       {true, 16, 500, 0, 300, 400, 2}},
-     BALANCE_SLOW_PATH,
+     BALANCE_ANEW,
      2,
      0,
      {0}},
@@ -243,28 +243,61 @@ START_TEST(pauses_grow)
 }
 END_TEST
 
-/* A slow path is named, and shares follow if it stays slow. */
+static const struct balance_reducer slow_path[N] = {{true, 16, 1000, 0, 100, 990, 2},
+						    {true, 16, 250, 0, 100, 120, 0},
+						    {true, 16, 250, 0, 100, 120, 1},
+						    {true, 16, 250, 0, 100, 120, 3}};
+
+/* Connections are made anew first. Shares follow if the path stays slow. */
 START_TEST(shares_follow_a_path_that_stays_slow)
 {
-	static const struct balance_reducer slow[N] = {{true, 16, 1000, 0, 100, 990, 2},
-						       {true, 16, 250, 0, 100, 120, 0},
-						       {true, 16, 250, 0, 100, 120, 1},
-						       {true, 16, 250, 0, 100, 120, 3}};
 	uint64_t now_ms = 100000;
 	struct balance_verdict v;
 	struct balance b;
 
 	balance_init(&b);
-	feed(&b, slow, ALL, MIB, &now_ms);
-	for (unsigned i = 1; i < BALANCE_PATIENCE; i++) {
-		v = feed(&b, slow, ALL, MIB, &now_ms);
-		ck_assert_int_eq(v.kind, BALANCE_SLOW_PATH);
-		ck_assert(v.rank == 2 && v.reducer == 0);
+	feed(&b, slow_path, ALL, MIB, &now_ms);
+	v = feed(&b, slow_path, ALL, MIB, &now_ms);
+	ck_assert_int_eq(v.kind, BALANCE_ANEW);
+	ck_assert(v.rank == 2 && v.reducer == 0);
+	balance_applied(&b, slow_path, N, &v, now_ms);
+	feed(&b, slow_path, ALL, MIB, &now_ms);
+	for (unsigned i = 3; i < BALANCE_PATIENCE; i++) {
+		v = feed(&b, slow_path, ALL, MIB, &now_ms);
+		ck_assert_int_eq(v.kind, BALANCE_SLOW_PATH); /* it is named, with other ports too */
 	}
-	feed(&b, slow, ALL, MIB, &now_ms);
-	v = feed(&b, slow, ALL, MIB, &now_ms);
+	feed(&b, slow_path, ALL, MIB, &now_ms);
+	feed(&b, slow_path, ALL, MIB, &now_ms);
+	v = feed(&b, slow_path, ALL, MIB, &now_ms);
 	ck_assert_int_eq(v.kind, BALANCE_SHARES);
 	ck_assert_uint_lt(v.shares[0] * 3, v.shares[1]);
+}
+END_TEST
+
+/* Attempts that do not help become rare: after 1, 2, 4 minutes, at most each hour. */
+START_TEST(new_connections_become_rare)
+{
+	const struct balance_reducer *even = rows[0].r;
+	uint64_t now_ms = 100000, at_ms = 0, expected = BALANCE_ANEW_MS;
+	struct balance_verdict v;
+	struct balance b;
+
+	balance_init(&b);
+	for (unsigned times = 0; times < 9;) {
+		feed(&b, even, ALL, MIB, &now_ms);
+		feed(&b, slow_path, ALL, MIB, &now_ms);
+		v = feed(&b, slow_path, ALL, MIB, &now_ms);
+		if (v.kind != BALANCE_ANEW)
+			continue;
+		if (times++) {
+			ck_assert_uint_ge(now_ms - at_ms, expected);
+			ck_assert_uint_le(now_ms - at_ms, expected + 4 * BALANCE_WINDOW_MS);
+			expected = 2 * expected < BALANCE_ANEW_MAX_MS ? 2 * expected : BALANCE_ANEW_MAX_MS;
+		}
+		at_ms = now_ms;
+		balance_applied(&b, slow_path, N, &v, now_ms);
+	}
+	ck_assert_uint_eq(expected, BALANCE_ANEW_MAX_MS);
 }
 END_TEST
 
@@ -297,6 +330,7 @@ int main(void)
 	tcase_add_loop_test(tc, effects_are_judged, 0, sizeof effects / sizeof effects[0]);
 	tcase_add_test(tc, pauses_grow);
 	tcase_add_test(tc, shares_follow_a_path_that_stays_slow);
+	tcase_add_test(tc, new_connections_become_rare);
 	tcase_add_test(tc, a_loss_starts_anew);
 	suite_add_tcase(suite, tc);
 	runner = srunner_create(suite);

@@ -46,6 +46,50 @@ START_TEST(a_frame_of_a_broken_connection_is_dropped)
 }
 END_TEST
 
+/* A reducer that keeps connections lets the rank join. */
+static void join(struct reducers *f, unsigned link)
+{
+	const struct control_welcome w = {.features = FEATURES_ALL};
+	const struct control_start s = {.features = FEATURES_ALL, .start = 99};
+	uint8_t payload[FRAME_CONTROL_MAX];
+
+	f->l[link].started = true;
+	reducers_say_control(f, link, FRAME_WELCOME, payload, control_pack_welcome(payload, &w));
+	reducers_say_control(f, link, FRAME_START, payload, control_pack_start(payload, &s));
+}
+
+/* A frame of the last generation was damaged on the way. What the reducer says of it is no
+ * answer to HELLO, which goes out once more, on another connection. */
+START_TEST(damage_of_the_last_generation_is_no_refusal)
+{
+	const struct exchange_place next = {.generation = 6, .world_size = 2, .incarnation = 5, .connect_ms = 4000};
+	struct reducers f;
+	unsigned tries;
+
+	reducers_open_offering(&f, two, 2, 4000, FEATURES_ALL);
+	f.welcome = f.start = false;
+	reducers_pump(&f);
+	for (unsigned i = 0; i < f.links_n; i++)
+		join(&f, i);
+	reducers_pump(&f);
+	ck_assert_int_eq(exchange_state(f.x), EXCHANGE_RUNNING);
+	tries = f.l[0].tries;
+	f.generation = next.generation;
+	f.l[0].greeted = f.l[1].greeted = false;
+	exchange_reconfigure(f.x, &next, f.now_ms);
+	reducers_pump(&f);
+	ck_assert_uint_eq(f.l[0].tries, tries); /* the connection was kept */
+	reducers_say_refused(&f, 0, RS_EPROTO, "a frame header's checksum is wrong", false);
+	reducers_advance(&f, 1000);
+	ck_assert_int_eq(exchange_state(f.x), EXCHANGE_JOINING);
+	ck_assert_uint_eq(f.l[0].tries, tries + 1);
+	reducers_say_refused(&f, 0, RS_EPROTO, "a frame header's checksum is wrong", false);
+	reducers_pump(&f);
+	ck_assert_int_ge(exchange_state(f.x), EXCHANGE_ENDING); /* it is one on a new connection */
+	reducers_close(&f);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("rejoin");
@@ -54,6 +98,7 @@ int main(void)
 	int failed;
 
 	tcase_add_test(tc, a_frame_of_a_broken_connection_is_dropped);
+	tcase_add_test(tc, damage_of_the_last_generation_is_no_refusal);
 	suite_add_tcase(suite, tc);
 	runner = srunner_create(suite);
 	srunner_run_all(runner, CK_ENV);

@@ -11,22 +11,26 @@ enum { OFFERS = FEATURE_START | FEATURE_SHARES };
 
 static const uint32_t four_one_one[3] = {4, 1, 1};
 
+/* A reducer sends START on a link. */
+static void start(struct reducers *f, unsigned link, uint64_t features)
+{
+	const struct control_start s = {.features = features, .start = 99};
+	uint8_t payload[CONTROL_START_LEN];
+
+	f->l[link].started = true;
+	reducers_say_control(f, link, FRAME_START, payload, features ? control_pack_start(payload, &s) : 0);
+}
+
 /* A rank with three reducers whose START has these features, without START on the last
  * link if `joining`. */
 static void open_rank(struct reducers *f, const char *yaml, unsigned rank, uint64_t offers, uint64_t features,
 		      bool joining)
 {
-	const struct control_start s = {.features = features, .start = 99};
-	uint8_t payload[CONTROL_START_LEN];
-	uint32_t len = features ? control_pack_start(payload, &s) : 0;
-
 	reducers_open_rank(f, yaml, rank, 2, offers);
 	f->start = false;
 	reducers_pump(f);
-	for (unsigned i = 0; i + joining < f->links_n; i++) {
-		f->l[i].started = true;
-		reducers_say_control(f, i, FRAME_START, payload, len);
-	}
+	for (unsigned i = 0; i + joining < f->links_n; i++)
+		start(f, i, features);
 	reducers_pump(f);
 	ck_assert(exchange_state(f->x) == (joining ? EXCHANGE_JOINING : EXCHANGE_RUNNING));
 }
@@ -68,6 +72,7 @@ static void expect_shares(const struct reducers *f, unsigned views, uint32_t epo
 
 static const char fails[] = "reducers: [{id: r0, address: \"127.0.0.1:1\"}, {id: r1, address: \"127.0.0.1:2\"},\n"
 			    "  {id: r2, address: \"127.0.0.1:3\"}]\njob: {failover: fail}\n";
+static const char two[] = "reducers: [{id: r0, address: \"127.0.0.1:1\"}, {id: r1, address: \"127.0.0.1:2\"}]\n";
 static const char few[] = "reducers: [{id: r0, address: \"127.0.0.1:1\"}, {id: r1, address: \"127.0.0.1:2\"},\n"
 			  "  {id: r2, address: \"127.0.0.1:3\"}]\nsharding: {map: {\"0\": r0, \"1\": r2}}\n";
 
@@ -94,23 +99,29 @@ static const struct {
     {views_three, 0, OFFERS, OFFERS, ENDED},
 };
 
+/* Brings a rank into this state. */
+static void bring(struct reducers *f, const char *yaml, unsigned rank, uint64_t features_offered, uint64_t features,
+		  enum when when)
+{
+	open_rank(f, yaml, rank, features_offered, features, when == JOINING);
+	if (when == UNSETTLED)
+		ck_assert(set_shares(f, four_one_one));
+	if (when == LOSES)
+		reducers_cut(f, 2, "cut");
+	if (when == LEAVES)
+		exchange_goodbye(f->x, f->now_ms);
+	if (when == ENDED)
+		reducers_say_abort(f, 0, RS_EMISMATCH, "enough");
+	reducers_pump(f);
+}
+
 START_TEST(shares_are_refused)
 {
 	enum when when = refusals[_i].when;
 	unsigned views;
 	struct reducers f;
 
-	open_rank(&f, refusals[_i].yaml, refusals[_i].rank, refusals[_i].offers, refusals[_i].features,
-		  when == JOINING);
-	if (when == UNSETTLED)
-		ck_assert(set_shares(&f, four_one_one));
-	if (when == LOSES)
-		reducers_cut(&f, 2, "cut");
-	if (when == LEAVES)
-		exchange_goodbye(f.x, f.now_ms);
-	if (when == ENDED)
-		reducers_say_abort(&f, 0, RS_EMISMATCH, "enough");
-	reducers_pump(&f);
+	bring(&f, refusals[_i].yaml, refusals[_i].rank, refusals[_i].offers, refusals[_i].features, when);
 	views = f.l[0].views;
 	ck_assert(set_shares(&f, four_one_one) == (_i == 0));
 	ck_assert_uint_eq(f.l[0].views, views + (_i == 0));
@@ -266,6 +277,78 @@ START_TEST(shares_outlive_a_loss)
 }
 END_TEST
 
+/* When rank 0 may connect to r1 anew; it needs no feature, since it is a loss to others. */
+static const struct {
+	const char *yaml;
+	unsigned rank;
+	enum when when;
+	bool may;
+} anew[] = {
+    {views_three, 0, RUNS, true},
+    {few, 0, RUNS, true},
+    {views_three, 1, RUNS, false},
+    {fails, 0, RUNS, false},
+    {two, 0, RUNS, false},
+    {views_three, 0, JOINING, false},
+    {views_three, 0, UNSETTLED, false},
+    {views_three, 0, LOSES, false},
+    {views_three, 0, LEAVES, false},
+    {views_three, 0, ENDED, false},
+};
+
+START_TEST(connections_are_made_anew)
+{
+	unsigned views, lost;
+	bool changed;
+	struct reducers f;
+
+	bring(&f, anew[_i].yaml, anew[_i].rank, OFFERS, OFFERS, anew[_i].when);
+	views = f.l[0].views;
+	lost = f.lost;
+	changed = exchange_connect_anew(f.x, 1, "the path is slow", f.now_ms);
+	reducers_pump(&f);
+	ck_assert(changed == anew[_i].may);
+	ck_assert_uint_eq(f.l[0].views, views + changed);
+	ck_assert_uint_eq(f.lost, lost + changed);
+	if (changed) {
+		ck_assert_str_eq(f.why, "the path is slow");
+		ck_assert_uint_eq(f.l[1].aborts + f.l[2].aborts + f.l[3].aborts, 1); /* the others stay */
+		ck_assert(!exchange_connect_anew(f.x, 1, "again", f.now_ms));        /* it does not live */
+	}
+	reducers_close(&f);
+}
+END_TEST
+
+/* The reducer comes back on another connection, and has its share again. */
+START_TEST(a_reducer_comes_back_on_new_connections)
+{
+	enum { LINK = 2 }; /* of r1 */
+	const struct control_welcome welcome = {.features = OFFERS};
+	uint8_t payload[FRAME_CONTROL_MAX];
+	unsigned tries;
+	struct reducers_op o;
+	struct reducers f;
+
+	open_shared(&f, 0);
+	tries = f.l[LINK].tries;
+	f.welcome = false;
+	ck_assert(exchange_connect_anew(f.x, 1, "the path is slow", f.now_ms));
+	while (f.l[LINK].tries == tries)
+		reducers_advance(&f, 10);
+	reducers_say_control(&f, LINK, FRAME_WELCOME, payload, control_pack_welcome(payload, &welcome));
+	start(&f, LINK, OFFERS);
+	reducers_advance(&f, 100);
+	ck_assert_uint_eq(f.l[LINK].tries, tries + 1);
+	ck_assert_uint_eq(f.back, 1);
+	views_expect_lives(&f, 0, 2, 0, 2, 0);
+	views_submit(&f, &o, 6);
+	f.answer = true;
+	reducers_advance(&f, 100);
+	views_expect_done(&o);
+	reducers_close(&f);
+}
+END_TEST
+
 #define COUNT(a) (int)(sizeof(a) / sizeof(a)[0])
 
 int main(void)
@@ -282,6 +365,8 @@ int main(void)
 	tcase_add_loop_test(tc, shares_stop_all_links, 0, 2);
 	tcase_add_loop_test(tc, foreign_shares_are_a_breach, 0, COUNT(breaches));
 	tcase_add_test(tc, shares_outlive_a_loss);
+	tcase_add_loop_test(tc, connections_are_made_anew, 0, COUNT(anew));
+	tcase_add_test(tc, a_reducer_comes_back_on_new_connections);
 	suite_add_tcase(suite, tc);
 	runner = srunner_create(suite);
 	srunner_run_all(runner, CK_NORMAL);
