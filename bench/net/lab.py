@@ -391,8 +391,14 @@ class Lab:
         self._shape(f"{self.prefix}sw", self._port(i), self.rate[i], queue, segments, "change")
         self._shape(self.namespace(i), "eth0", self.rate[i], HOST_QUEUE, segments, "change")
 
-    def set_path_rate(self, i, j, rate):
-        """Limits what host i sends to host j, within its link, which is shaped; None: no longer."""
+    def ports(self, i, j):
+        """Returns the ports from which host i has connections to host j."""
+        out = _call(["ip", "netns", "exec", self.namespace(i), "ss", "-Htn", "dst", self.address(j)])
+        return [line.split()[3].rpartition(":")[2] for line in out.splitlines()]
+
+    def set_path_rate(self, i, j, rate, ports=None):
+        """Limits what host i sends to host j, within its link, which is shaped; None: no longer. With `ports`, only
+        what it sends from these ports."""
         ns, segments = self.namespace(i), SUPER
         if rate is None:
             self._shape(ns, "eth0", self.rate[i], HOST_QUEUE, segments, "replace")
@@ -400,7 +406,8 @@ class Lab:
         for command in ("qdisc replace dev eth0 root handle 2: htb default 1",
                         f"class add dev eth0 parent 2: classid 2:1 htb rate {self.rate[i]}bit quantum 65536",
                         f"class add dev eth0 parent 2: classid 2:2 htb rate {parse_rate(rate)}bit quantum 65536",
-                        f"filter add dev eth0 parent 2: protocol ip u32 match ip dst {self.address(j)}/32 flowid 2:2"):
+                        *[f"filter add dev eth0 parent 2: protocol ip u32 match ip dst {self.address(j)}/32 {only} "
+                          "flowid 2:2" for only in ([f"match ip sport {p} 0xffff" for p in ports] if ports else [""])]):
             _call(["tc", "-n", ns, *command.split()])
 
     @staticmethod

@@ -1,13 +1,14 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
 """Shares that follow the network: a job runs all-reduces without end while the laboratory (bench/net/lab.py) changes
-under it. Each case runs three times in turns: with shares that were made for the changed network, which is the best
-that a fixed map can do; with equal shares that stay (`sharding.rebalance: off`); and with equal shares that follow
-(`on`). Cases:
+under it. Each case runs three times in turns: with equal shares that stay (`sharding.rebalance: off`); with shares that
+were made for the changed network, which is the best that a fixed map can do (`best`: the first reducer's share is what
+the run with equal shares has measured); and with equal shares that follow (`on`). Cases:
 
-    half    the link of the first reducer goes to half its rate, and is repaired later
-    path    what rank 1 sends to the first reducer passes at 1/16 of the rate; the same
-    cpu     a busy loop takes the processor of the first reducer; no fixed map is the best one
+    half       the link of the first reducer goes to half its rate, and is repaired later
+    path       what rank 1 sends to the first reducer passes at 1/16 of the rate, whatever the connection; the same
+    collision  the same for the connections that exist then: others find another way
+    cpu        a busy loop takes most of the processor of the first reducer; the same
 
 Prints a line of JSON for each run and a table. Needs root. Exit status: 0 success, 1 an error or a wrong sum, 2 wrong
 usage, 77 the laboratory cannot be made.
@@ -31,8 +32,9 @@ sys.path.insert(0, str(ROOT / "bench/net"))
 import lab as net  # noqa: E402
 
 MIB = 1 << 20
-CASES = ("half", "path", "cpu")
-WAYS = ("best", "off", "on")
+CASES = ("half", "path", "collision", "cpu")
+WAYS = ("off", "best", "on")
+BURNER, PATIENT = -6, 15  # nice values of the busy loop and of the reducer: 99 % and 1 % of the processor
 
 WORKER = """
 import sys, time
@@ -84,16 +86,15 @@ def parse_arguments():
 
 
 class Run:
-    """One job in one laboratory. `events` are (seconds, what) of the changes; ops are (end, duration) of operations."""
+    """One job in one laboratory. ops are (end, duration) of operations."""
 
-    def __init__(self, args, case, way, folder):
+    def __init__(self, args, case, way, folder, weight=1.0):
         self.args, self.case, self.way, self.dir = args, case, way, pathlib.Path(folder)
         self.ops, self.wrong, self.lines = [], 0, []
+        self.weight = weight  # of the first reducer
 
     def config(self, lab):
-        weights = [1.0] * self.args.k
-        if self.way == "best":
-            weights[0] = {"half": 0.5, "path": self.args.n / 16}.get(self.case, 1.0)
+        weights = [self.weight] + [1.0] * (self.args.k - 1)
         reducers = [{"id": f"r{j}", "address": f"{lab.address(self.args.n + j)}:7600", "weight": weights[j]}
                     for j in range(self.args.k)]
         text = {"job": {"name": "rebalance"}, "reducers": reducers,
@@ -143,20 +144,23 @@ class Run:
         if self.case == "half":
             rate = net.parse_rate(self.args.rate)
             lab.set_rate(first, f"{rate / 2e3:g}kbit" if begins else self.args.rate)
-        elif self.case == "path":
-            lab.set_path_rate(1, first, f"{net.parse_rate(self.args.rate) / 16e3:g}kbit" if begins else None)
-        elif self.case == "cpu":
-            if begins:
-                self.burner = subprocess.Popen([sys.executable, "-c", "while True: pass"])
-                os.sched_setaffinity(self.burner.pid, {0})
-                os.setpriority(os.PRIO_PROCESS, self.burner.pid, -19)
-                for task in os.listdir(f"/proc/{servers[0].pid}/task"):
-                    os.sched_setaffinity(int(task), {0})
-            else:
-                self.burner.kill()
-                self.burner.wait()
-                for task in os.listdir(f"/proc/{servers[0].pid}/task"):
-                    os.sched_setaffinity(int(task), set(range(os.cpu_count())))
+        elif self.case in ("path", "collision"):
+            ports = lab.ports(1, first) if begins and self.case == "collision" else None
+            lab.set_path_rate(1, first, f"{net.parse_rate(self.args.rate) / 16e3:g}kbit" if begins else None, ports)
+        elif begins:
+            self.burner = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+            self.place([self.burner.pid], {0}, BURNER)
+            self.place(os.listdir(f"/proc/{servers[0].pid}/task"), {0}, PATIENT)
+        else:
+            self.burner.kill()
+            self.burner.wait()
+            self.place(os.listdir(f"/proc/{servers[0].pid}/task"), set(range(os.cpu_count())), 0)
+
+    @staticmethod
+    def place(threads, cpus, nice):
+        for thread in map(int, threads):
+            os.sched_setaffinity(thread, cpus)
+            os.setpriority(os.PRIO_PROCESS, thread, nice)
 
     def measure(self):
         a = self.args
@@ -196,6 +200,7 @@ class Run:
                 "after": round(self.rate(begun, back + 10, back + a.after), 1),
                 "slowest_ms": round(1e3 * max(d for _, d in self.ops)), "ops": len(self.ops), "wrong": self.wrong,
                 "changes": len([x for x in self.lines if x.startswith("rebalanced")]), "lines": self.lines,
+                "weight": self.weight,
                 "timeline": [round(self.rate(begun, s, s + 1), 1) for s in range(int(back + a.after))]}
 
 
@@ -206,10 +211,13 @@ def main():
     with contextlib.suppress(KeyboardInterrupt), net.only_one_measures():
         for _ in range(args.repeats):
             for case in args.cases.split(","):
+                weight = {"half": 0.5, "path": args.n / 16, "collision": args.n / 16}.get(case, 1.0)
                 for way in args.ways.split(","):
                     with tempfile.TemporaryDirectory() as folder:
-                        run = Run(args, case, way, folder)
+                        run = Run(args, case, way, folder, weight if way == "best" else 1.0)
                         row = run.row(run.measure())
+                    if way == "off":
+                        weight = round(row["changed"] / row["before"], 3)
                     rows.append(row)
                     with open(args.out, "a", encoding="ascii") as f:
                         f.write(json.dumps(row) + "\n")
