@@ -183,7 +183,7 @@ const struct schema_key schema_keys[] = {
  "weight"},
 {"sharding", "rebalance", SCHEMA_ENUM, AT(sharding, rebalance), .words = rebalance_words, .def = "log",
  .help = "What rank 0 does when a reducer or its link has become slower than the others, so that other shares would "
- "save at least 8 % of the communication: `log` writes what they would be and why, `on` sets them for all ranks while "
+ "save at least 10 % of the communication: `log` writes what they would be and why, `on` sets them for all ranks while "
  "the job runs, `off` measures nothing. With `on` and `shards: auto` there are at least 256 shards, so that shares "
  "can be fine. Needs `failover: retain`. All ranks must use the same value, since the number of shards depends on it"},
 

@@ -9,6 +9,7 @@ void balance_init(struct balance *b)
 {
 	memset(b, 0, sizeof *b);
 	b->pause_ms = BALANCE_PAUSE_MS;
+	b->window_ms = BALANCE_WINDOW_MS;
 }
 
 void balance_disturbed(struct balance *b, uint64_t now_ms)
@@ -16,7 +17,7 @@ void balance_disturbed(struct balance *b, uint64_t now_ms)
 	memset(&b->now, 0, sizeof b->now);
 	b->last = BALANCE_EVEN;
 	b->tried = false;
-	b->not_before_ms = now_ms + BALANCE_PAUSE_MS;
+	b->changed_ms = now_ms;
 }
 
 /* Returns how busy a reducer was in the window, in 1/1000 of the communication, at least
@@ -85,40 +86,80 @@ static void balance_find_slow(const struct balance_window *w, const struct balan
 		ret->kind = BALANCE_SLOW_PATH;
 }
 
-/* Computes the shares that make all living reducers busy equally long, and what that
- * saves. A lost reducer keeps an average share for its return. */
-static void balance_solve(const struct balance_window *w, const struct balance_reducer *r, unsigned n,
-			  struct balance_verdict *ret)
-{
-	uint64_t able[RS_REDUCERS_MAX], sum = 0, shares = 0, living = 0, even;
-	uint32_t busiest = 0;
+/* What the reducers can do, by how busy they are with the shares that they have. Times
+ * are in 1/1000 of the time that the present shares take. */
+struct balance_able {
+	uint64_t of[RS_REDUCERS_MAX], sum;
+	uint64_t shares; /* the sum of the present ones */
+	uint64_t home;   /* the sum of those of the configuration */
+	unsigned living;
+};
 
+static void balance_measure(const struct balance_window *w, const struct balance_reducer *r, unsigned n,
+			    struct balance_able *ret)
+{
+	*ret = (struct balance_able){.living = 0};
 	for (unsigned i = 0; i < n; i++) {
 		uint32_t part = balance_part(w, w->busy[i]);
 
 		if (!r[i].lives)
 			continue;
 		/* an idle reducer may have other limits than those that are seen */
-		able[i] = (uint64_t)r[i].share * BALANCE_PERMIL * 100 /
-			  (part < BALANCE_PERMIL / 4 ? BALANCE_PERMIL / 4 : part);
-		sum += able[i];
-		shares += r[i].share;
-		living++;
-		if (part > busiest) {
-			busiest = part;
+		ret->of[i] = (uint64_t)r[i].share * BALANCE_PERMIL * 100 /
+			     (part < BALANCE_PERMIL / 4 ? BALANCE_PERMIL / 4 : part);
+		ret->sum += ret->of[i];
+		ret->shares += r[i].share;
+		ret->home += r[i].home;
+		ret->living++;
+	}
+}
+
+/* Returns the time with the shares of the configuration. */
+static uint64_t balance_home_takes(const struct balance_able *a, const struct balance_reducer *r, unsigned n)
+{
+	uint64_t most = 0;
+
+	for (unsigned i = 0; i < n && a->home; i++) {
+		uint64_t takes = r[i].lives ? r[i].home * a->shares * BALANCE_PERMIL * 100 / a->home / a->of[i] : 0;
+
+		most = takes > most ? takes : most;
+	}
+	return most ? most : UINT64_MAX;
+}
+
+/* Computes the shares that make all living reducers busy equally long, or those of the
+ * configuration if they do nearly as well, and what that saves. A lost reducer keeps an
+ * average share for its return. */
+static void balance_solve(const struct balance_window *w, const struct balance_reducer *r, unsigned n,
+			  struct balance_verdict *ret)
+{
+	struct balance_able a;
+	uint64_t takes, home;
+
+	balance_measure(w, r, n, &a);
+	if (!a.living)
+		return;
+	takes = a.shares * BALANCE_PERMIL * 100 / a.sum;
+	home = balance_home_takes(&a, r, n);
+	ret->home = home <= takes + takes * BALANCE_GAIN / BALANCE_PERMIL;
+	ret->busy = 0;
+	for (unsigned i = 0; i < n; i++) {
+		uint64_t of = ret->home ? r[i].home : a.of[i], sum = ret->home ? a.home : a.sum;
+		uint64_t share = (r[i].lives ? of : sum / a.living) * BALANCE_SUM / sum;
+
+		ret->shares[i] = share < 1 ? 1 : share < CONTROL_SHARE_MAX ? (uint32_t)share : CONTROL_SHARE_MAX;
+		if (r[i].lives && balance_part(w, w->busy[i]) > ret->busy) {
+			ret->busy = balance_part(w, w->busy[i]);
 			ret->reducer = i;
 		}
 	}
-	for (unsigned i = 0; i < n && sum; i++) {
-		uint64_t share = (r[i].lives ? able[i] : sum / living) * BALANCE_SUM / sum;
-
-		ret->shares[i] = share < 1 ? 1 : share < CONTROL_SHARE_MAX ? (uint32_t)share : CONTROL_SHARE_MAX;
-	}
-	ret->busy = busiest;
 	ret->others = balance_median(w, r, n);
-	even = sum ? shares * BALANCE_PERMIL * 100 / sum : busiest;
-	ret->gain = busiest > even ? (uint32_t)((busiest - even) * BALANCE_PERMIL / busiest) : 0;
-	ret->kind = busiest >= BALANCE_BUSY && ret->gain >= BALANCE_GAIN ? BALANCE_SHARES : BALANCE_EVEN;
+	takes = ret->home ? home : takes;
+	ret->gain = ret->busy > takes ? (uint32_t)((ret->busy - takes) * BALANCE_PERMIL / ret->busy) : 0;
+	if (ret->busy >= BALANCE_BUSY && ret->gain >= (ret->home ? BALANCE_HOME : BALANCE_GAIN))
+		ret->kind = BALANCE_SHARES;
+	else
+		ret->kind = BALANCE_EVEN;
 }
 
 /* Judges the last change by the first whole window after it. Returns true if it is to be
@@ -151,6 +192,8 @@ static void balance_conclude(struct balance *b, const struct balance_reducer *r,
 	unsigned about = b->last_about;
 	bool back;
 
+	if (now_ms - b->undone_ms >= BALANCE_FORGET_MS)
+		b->window_ms = BALANCE_WINDOW_MS;
 	b->last = BALANCE_EVEN;
 	if (w->active < (uint64_t)BALANCE_ACTIVE * w->ms)
 		return;
@@ -168,7 +211,8 @@ static void balance_conclude(struct balance *b, const struct balance_reducer *r,
 	b->last = ret->kind;
 	b->last_about = ret->kind == BALANCE_SLOW_RANK ? ret->rank : ret->reducer;
 	if (b->last != last || b->last_about != about ||
-	    (ret->kind == BALANCE_SHARES && (b->tried || now_ms < b->not_before_ms)))
+	    (ret->kind == BALANCE_SHARES &&
+	     (b->tried || now_ms - b->changed_ms < (ret->home ? BALANCE_HOME_MS : b->pause_ms))))
 		ret->kind = BALANCE_EVEN; /* not twice in a row, or too early */
 	if (ret->kind == BALANCE_SLOW_PATH && now_ms >= b->anew_ms)
 		ret->kind = BALANCE_ANEW;
@@ -189,10 +233,40 @@ void balance_sample(struct balance *b, const struct balance_reducer *r, unsigned
 		w->most[i] += (uint64_t)r[i].most * ms;
 		w->most_rank[i] = r[i].most_rank;
 	}
-	if (w->ms < BALANCE_WINDOW_MS)
+	if (w->ms < b->window_ms)
 		return;
 	balance_conclude(b, r, n, now_ms, ret);
 	memset(w, 0, sizeof *w);
+}
+
+/* Returns a reducer's part of the shares of all, in 1/1000. */
+static uint32_t balance_share(const uint32_t *shares, unsigned n, unsigned reducer)
+{
+	uint64_t sum = 0;
+
+	for (unsigned i = 0; i < n; i++)
+		sum += shares[i];
+	return (uint32_t)((uint64_t)shares[reducer] * BALANCE_PERMIL / sum);
+}
+
+/* Remembers a change. If it undoes half of the last one soon after that, windows become
+ * longer. */
+static void balance_remember(struct balance *b, unsigned n, const struct balance_verdict *v, uint64_t now_ms)
+{
+	struct balance_move *m = &b->moved, next = {.at_ms = now_ms};
+
+	if (m->at_ms && now_ms - m->at_ms <= (uint64_t)BALANCE_SOON * b->window_ms &&
+	    balance_share(v->shares, n, m->reducer) > (m->from + m->to) / 2) {
+		b->undone_ms = now_ms;
+		b->window_ms = b->window_ms < BALANCE_WINDOW_MAX_MS ? BALANCE_CAREFUL * b->window_ms : b->window_ms;
+	}
+	for (unsigned i = 0; i < n; i++) {
+		uint32_t from = balance_share(b->shares_before, n, i), to = balance_share(v->shares, n, i);
+
+		if (from > to && from - to > next.from - next.to)
+			next = (struct balance_move){.reducer = i, .from = from, .to = to, .at_ms = now_ms};
+	}
+	*m = next;
 }
 
 /* Connections were made anew. */
@@ -211,7 +285,7 @@ void balance_applied(struct balance *b, const struct balance_reducer *r, unsigne
 {
 	memset(&b->now, 0, sizeof b->now);
 	b->last = BALANCE_EVEN;
-	b->not_before_ms = now_ms + b->pause_ms;
+	b->changed_ms = now_ms;
 	if (v->kind == BALANCE_ANEW) {
 		balance_made_anew(b, now_ms);
 		return;
@@ -222,4 +296,5 @@ void balance_applied(struct balance *b, const struct balance_reducer *r, unsigne
 	b->expected = v->gain;
 	for (unsigned i = 0; i < n; i++)
 		b->shares_before[i] = r[i].share < CONTROL_SHARE_MAX ? r[i].share : CONTROL_SHARE_MAX;
+	balance_remember(b, n, v, now_ms);
 }

@@ -23,7 +23,12 @@
  * A change stops all links for a round trip, so it is made only if it is expected to
  * save BALANCE_GAIN of the time that ranks communicate, twice in a row, in a second
  * each; not within BALANCE_PAUSE_MS of the last change of the view, and later each time
- * that a change did not pay. One that made it worse is taken back.
+ * that a change did not pay. One that made it worse is taken back. Where the shares of
+ * the configuration do nearly as well as the best ones they are taken, for a smaller gain
+ * and without a pause, so shares do not wander. On a network with
+ * other traffic, reducers are slow for some seconds now and then: each time that a change
+ * is undone soon, the second becomes BALANCE_CAREFUL times as long. It is a second again
+ * after BALANCE_FORGET_MS in which that did not happen.
  *
  * Pure functions; a struct belongs to one thread. */
 #ifndef RS_AGENT_WORKER_CORE_BALANCE_H
@@ -36,15 +41,21 @@
 
 enum {
 	BALANCE_PERMIL = 1000,
-	BALANCE_GAIN = 80,   /* least expected gain, in 1/1000 of the time */
+	BALANCE_GAIN = 100,  /* least expected gain, in 1/1000 of the time */
+	BALANCE_HOME = 30,   /* the same of a return to the shares of the configuration */
 	BALANCE_BUSY = 600,  /* below it nothing waits for the slowest reducer: latency or computing decides */
 	BALANCE_ACTIVE = 50, /* with fewer operations than this nothing can be said */
 	BALANCE_ALONE = 3,   /* a path is slow alone if it is busy for so many times the median; a rank for one less */
-	BALANCE_WINDOW_MS = 1000, /* the time over which samples are summed */
-	BALANCE_PATIENCE = 5,     /* windows */
-	BALANCE_ANEW_MS = 60000,  /* least time between two attempts with other ports */
+	BALANCE_WINDOW_MS = 1000, /* the time over which samples are summed at first */
+	BALANCE_WINDOW_MAX_MS = 64000,
+	BALANCE_CAREFUL = 8,
+	BALANCE_SOON = 60, /* a change that was undone within so many windows was made for an accident */
+	BALANCE_FORGET_MS = 3600000,
+	BALANCE_PATIENCE = 5,    /* windows */
+	BALANCE_ANEW_MS = 60000, /* least time between two attempts with other ports */
 	BALANCE_ANEW_MAX_MS = 3600000,
 	BALANCE_PAUSE_MS = 5000,
+	BALANCE_HOME_MS = 2000, /* least time between a change and that return */
 	BALANCE_PAUSE_MAX_MS = 320000,
 	BALANCE_SUM = 10000, /* about the sum of the shares that are proposed */
 };
@@ -58,6 +69,7 @@ struct balance_reducer {
 	uint32_t path;      /* in which the connection of the median rank had unacknowledged bytes; 0: not known */
 	uint32_t most;      /* the same of the rank with the most; 0: not known */
 	uint32_t most_rank;
+	uint32_t home; /* the share of the configuration, in any unit */
 };
 
 enum balance_kind {
@@ -76,30 +88,42 @@ struct balance_verdict {
 	uint32_t rank;
 	uint32_t busy, others; /* 1/1000 of the communication: of that reducer or path; of the median of the others */
 	uint32_t gain;         /* BALANCE_SHARES: 1/1000 of the communication that is expected to be saved */
+	bool home;             /* BALANCE_SHARES: those of the configuration */
 };
 
-/* Sums of samples of about BALANCE_WINDOW_MS. */
+/* Sums of samples. */
 struct balance_window {
 	uint64_t ms, active, bytes; /* active: ms x 1/1000 */
 	uint64_t busy[RS_REDUCERS_MAX], path[RS_REDUCERS_MAX], most[RS_REDUCERS_MAX];
 	uint32_t most_rank[RS_REDUCERS_MAX];
 };
 
-/* Invariant: `now` has less than BALANCE_WINDOW_MS. */
+/* A change of the shares: the part of all shares, in 1/1000, that the reducer with the
+ * largest loss had before and has since. */
+struct balance_move {
+	unsigned reducer;
+	uint32_t from, to;
+	uint64_t at_ms;
+};
+
+/* Invariant: `now` has less than window_ms. */
 struct balance {
 	struct balance_window now;
-	enum balance_kind last; /* of the last complete window */
-	unsigned last_about;    /* which reducer, or rank */
-	unsigned slow_paths;    /* windows in a row with BALANCE_SLOW_PATH */
-	uint64_t not_before_ms; /* no change before this time */
-	uint32_t pause_ms;
-	uint64_t anew_ms;       /* no new connections before this time */
-	uint32_t anew_pause_ms; /* the pause before it; 0: none were made */
-	bool tried;             /* a change was made whose effect is not judged yet */
-	bool settling;          /* its first window has passed */
-	uint64_t rate;          /* bytes a second of communication in the last complete window */
-	uint64_t before;        /* the same before the change */
-	uint32_t expected;      /* its gain */
+	uint32_t window_ms;
+	uint64_t undone_ms;        /* when a change was undone soon */
+	struct balance_move moved; /* the last change */
+	enum balance_kind last;    /* of the last complete window */
+	unsigned last_about;       /* which reducer, or rank */
+	unsigned slow_paths;       /* windows in a row with BALANCE_SLOW_PATH */
+	uint64_t changed_ms;       /* the last change of the view */
+	uint32_t pause_ms;         /* no change for so long after it */
+	uint64_t anew_ms;          /* no new connections before this time */
+	uint32_t anew_pause_ms;    /* the pause before it; 0: none were made */
+	bool tried;                /* a change was made whose effect is not judged yet */
+	bool settling;             /* its first window has passed */
+	uint64_t rate;             /* bytes a second of communication in the last complete window */
+	uint64_t before;           /* the same before the change */
+	uint32_t expected;         /* its gain */
 	uint32_t shares_before[RS_REDUCERS_MAX];
 };
 

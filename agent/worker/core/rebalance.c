@@ -33,8 +33,10 @@ static void rebalance_gather(const struct exchange *x, uint64_t passed_ms, uint6
 
 	for (unsigned i = 0; i < x->params->reducers_n; i++)
 		r[i] = (struct balance_reducer){.lives = exchange_lives(x, i)};
-	for (unsigned s = 0; s < x->params->shards; s++)
+	for (unsigned s = 0; s < x->params->shards; s++) {
 		r[x->owner[s]].share++;
+		r[x->params->home[s]].home++;
+	}
 	for (unsigned i = 0; i < x->links_n; i++) {
 		const struct link *l = &x->links[i];
 

@@ -111,6 +111,36 @@ static const struct {
      0,
      400,
      {200, 0, 400, 400}}, /* of the three that live */
+    {"what the configuration says does as well",
+     ALL,
+     {{true, 22, 1000, 0, 480, 990, 1, 10},
+      {true, 18, 850, 0, 480, 900, 2, 10},
+      {true, 20, 930, 0, 480, 970, 0, 10},
+      {true, 20, 930, 0, 480, 970, 3, 10}},
+     BALANCE_SHARES,
+     0,
+     56,
+     {250, 250, 250, 250}},
+    {"it has these shares already",
+     ALL,
+     {{true, 20, 1000, 0, 480, 990, 1, 10},
+      {true, 20, 910, 0, 480, 900, 2, 10},
+      {true, 20, 980, 0, 480, 970, 0, 10},
+      {true, 20, 930, 0, 480, 970, 3, 10}},
+     BALANCE_EVEN,
+     0,
+     0,
+     {0}},
+    {"the configuration has other shares, and would be slow",
+     ALL,
+     {{true, 16, 1000, 0, 500, 1000, 1, 20},
+      {true, 16, 500, 0, 300, 600, 2, 10},
+      {true, 16, 500, 0, 300, 600, 0, 10},
+      {true, 16, 500, 0, 300, 600, 3, 10}},
+     BALANCE_SHARES,
+     0,
+     429,
+     {142, 285, 285, 285}},
     {"idle reducers get at most four times as much",
      ALL,
      {{true, 16, 1000, 0, 500, 1000, 1},
@@ -217,11 +247,11 @@ START_TEST(effects_are_judged)
 }
 END_TEST
 
-/* No change within the pause, and the pause grows while changes do not pay. */
+/* No change within the pause, which grows as soon as a change is seen not to pay. */
 START_TEST(pauses_grow)
 {
 	const struct balance_reducer *half = rows[1].r;
-	uint64_t now_ms = 100000, at_ms = 0, expected = BALANCE_PAUSE_MS;
+	uint64_t now_ms = 100000, at_ms = 0, expected = 2 * BALANCE_PAUSE_MS;
 	struct balance_verdict v;
 	struct balance b;
 
@@ -240,6 +270,62 @@ START_TEST(pauses_grow)
 		balance_applied(&b, half, N, &v, now_ms);
 	}
 	ck_assert_uint_eq(b.pause_ms, BALANCE_PAUSE_MAX_MS);
+}
+END_TEST
+
+/* Feeds what four reducers show until shares are proposed, and applies them. Returns the
+ * milliseconds that this took. */
+static uint64_t change_to(struct balance *b, const struct balance_reducer *r, uint64_t *now_ms)
+{
+	uint64_t from_ms = *now_ms;
+	struct balance_verdict v = {.kind = BALANCE_EVEN};
+
+	while (v.kind != BALANCE_SHARES && *now_ms - from_ms < 1000000)
+		v = feed(b, r, ALL, MIB, now_ms);
+	balance_applied(b, r, N, &v, *now_ms);
+	return *now_ms - from_ms;
+}
+
+/* Changes that are undone soon are made ever later; after an hour without them it is as
+ * at first. */
+START_TEST(accidents_make_it_careful)
+{
+	const struct balance_reducer *slow = rows[1].r, *repaired = rows[2].r;
+	uint64_t now_ms = 100000;
+	struct balance b;
+
+	balance_init(&b);
+	for (uint64_t window_ms = BALANCE_WINDOW_MS; window_ms <= BALANCE_WINDOW_MAX_MS; window_ms *= BALANCE_CAREFUL) {
+		ck_assert_uint_eq(b.window_ms, window_ms);
+		now_ms += BALANCE_PAUSE_MAX_MS; /* without operations */
+		ck_assert_uint_ge(change_to(&b, slow, &now_ms), 2 * window_ms);
+		change_to(&b, repaired, &now_ms);
+	}
+	ck_assert_uint_eq(b.window_ms, BALANCE_WINDOW_MAX_MS);
+	now_ms += BALANCE_FORGET_MS;
+	feed(&b, slow, ALL, MIB, &now_ms);
+	change_to(&b, slow, &now_ms);
+	ck_assert_uint_eq(b.window_ms, BALANCE_WINDOW_MS);
+}
+END_TEST
+
+/* A change that lasts, and one that is not undone but goes on, are no accidents. */
+START_TEST(changes_that_last_are_none)
+{
+	static const struct balance_reducer slower[N] = {{true, 10, 1000, 0, 500, 1000, 1},
+							 {true, 20, 500, 0, 300, 600, 2},
+							 {true, 20, 500, 0, 300, 600, 0},
+							 {true, 20, 500, 0, 300, 600, 3}};
+	uint64_t now_ms = 100000;
+	struct balance b;
+
+	balance_init(&b);
+	change_to(&b, rows[1].r, &now_ms);
+	change_to(&b, slower, &now_ms);
+	ck_assert_uint_eq(b.window_ms, BALANCE_WINDOW_MS);
+	now_ms += BALANCE_SOON * BALANCE_WINDOW_MS;
+	change_to(&b, rows[2].r, &now_ms);
+	ck_assert_uint_eq(b.window_ms, BALANCE_WINDOW_MS);
 }
 END_TEST
 
@@ -329,6 +415,8 @@ int main(void)
 	tcase_add_loop_test(tc, verdicts, 0, sizeof rows / sizeof rows[0]);
 	tcase_add_loop_test(tc, effects_are_judged, 0, sizeof effects / sizeof effects[0]);
 	tcase_add_test(tc, pauses_grow);
+	tcase_add_test(tc, accidents_make_it_careful);
+	tcase_add_test(tc, changes_that_last_are_none);
 	tcase_add_test(tc, shares_follow_a_path_that_stays_slow);
 	tcase_add_test(tc, new_connections_become_rare);
 	tcase_add_test(tc, a_loss_starts_anew);
