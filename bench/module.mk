@@ -130,7 +130,9 @@ bench-reconfigure: $(bin) $(bench_reconfigure) ## 64 ranks go on in the next gen
 
 bench-rebalance: $(bin) ## shares of reducers follow a link that becomes slow, beside a fixed map, needs root; ARGS=--help
 	$(PYTHON) bench/rebalance/bench.py --build $(B) $(ARGS)
-.PHONY: bench-rebalance
+bench-noise: $(bin) ## shares of reducers keep still under random cross traffic for an hour, needs root; ARGS=--help
+	$(PYTHON) bench/rebalance/noise.py --build $(B) $(ARGS)
+.PHONY: bench-rebalance bench-noise
 bench-elastic: $(bin) ## reducers come and go in a running job on shaped links, beside the plan, 3 minutes, needs root; ARGS=--help
 	$(PYTHON) bench/elastic/bench.py --build $(B) $(ARGS)
 .PHONY: bench-elastic

@@ -384,12 +384,18 @@ class Lab:
               f"fdb add {self._hardware(i)} dev d{i} master static\n")
 
     def set_rate(self, i, rate):
-        """Changes the rate of the link of host i, which is shaped already, while it carries data."""
-        self.rate[i] = parse_rate(rate)
+        """Changes the rate of the link of host i while it carries data; "none": it is not shaped any more."""
+        was, self.rate[i] = self.rate[i], parse_rate(rate)
+        switch, ns = f"{self.prefix}sw", self.namespace(i)
+        if not self.rate[i]:
+            for of, dev in ((switch, self._port(i)), (ns, "eth0")):
+                _call(["tc", "-n", of, "qdisc", "del", "dev", dev, "root"])
+            return
         queue = int(self.rate[i] / 8e3 * self.queue_ms)
-        segments = min(max(queue // 2 // FRAME, SUPER_MIN), SUPER)
-        self._shape(f"{self.prefix}sw", self._port(i), self.rate[i], queue, segments, "change")
-        self._shape(self.namespace(i), "eth0", self.rate[i], HOST_QUEUE, segments, "change")
+        segments = min(max(queue // 2 // FRAME, SUPER_MIN), SUPER) if was else SUPER
+        how = "change" if was else "add"
+        self._shape(switch, self._port(i), self.rate[i], queue, segments, how)
+        self._shape(ns, "eth0", self.rate[i], HOST_QUEUE, segments, how)
 
     def ports(self, i, j):
         """Returns the ports from which host i has connections to host j."""

@@ -28,6 +28,7 @@ import plan
 from world import HERE, World, harness
 
 ROUND_LIMIT_S = 120
+SLOW = "8mbit"  # of the link of a reducer that is slow
 
 
 class RoundError(Exception):
@@ -148,13 +149,16 @@ class Director:
 
     def _begin(self, event):
         world, i = self.world, event.target
-        if event.kind in ("kill", "drain", "pause", "stop") and not world.is_well(i):
+        if event.kind in ("kill", "drain", "pause", "stop", "move", "slow") and not world.is_well(i):
             return
+        if event.kind == "arrive" and world.reducers[i].running():
+            return  # a fault has ended with its start
         self.training.faults[event.kind] += 1
         if event.kind in plan.WORKER + plan.AGENT:
             self._lose(event)
             return
-        undo = {"pause": world.go_on, "stop": world.go_on}.get(event.kind, world.start_reducer)
+        undo = {"pause": world.go_on, "stop": world.go_on, "arrive": lambda i: None,
+                "slow": lambda i: world.slow(i, "none")}.get(event.kind, world.start_reducer)
         if event.kind == "kill":
             world.kill(i)
         elif event.kind == "drain":
@@ -162,6 +166,12 @@ class Director:
             undo = world.restart_drained
         elif event.kind in ("pause", "stop"):
             world.stop(i)
+        elif event.kind == "arrive":
+            world.start_reducer(i)
+        elif event.kind == "move":
+            world.move(i)
+        elif event.kind == "slow":
+            world.slow(i, SLOW)
         elif event.kind == "cut":
             world.cut(event.node, i, event.out, event.back)
             undo = lambda i: world.mend(event.node, i, event.out, event.back)  # noqa: E731
@@ -222,6 +232,8 @@ def train_once(world, drawn, folder, options):
     training = Training(world, drawn.topology, f"fault-{drawn.seed}", folder, options)
     director = Director(world, training, drawn.events, options.detect * harness.SCALE)
     try:
+        if drawn.absent is not None:
+            world.leave(drawn.absent)
         training.start()
         director.run()
         errors = training.collect()
@@ -257,9 +269,10 @@ def compare(training, undisturbed):
 
 
 def logged(world):
-    """Returns how often ranks and agents, each for itself, have taken a reducer as lost and as back."""
+    """Returns how often ranks and agents have logged what happened to reducers."""
     return collections.Counter({word: sum(p.err.count(f" {word} ") for p in world.procs)
-                                for word in ("reducer-lost", "reducer-back")})
+                                for word in ("reducer-lost", "reducer-back", "slot-empty", "slot-taken",
+                                             "reducer-address", "rebalanced")})
 
 
 class Rounds:
@@ -277,7 +290,8 @@ class Rounds:
         if self.world is None:
             o = self.options
             detect = f"{int(1000 * o.detect * harness.SCALE)}ms"
-            config = {"job": {"deterministic": True}, "sharding": {"chunk_bytes": "4KiB"},
+            config = {"job": {"deterministic": True, "min_reducers": 1},
+                      "sharding": {"chunk_bytes": "4KiB", "rebalance": "on"},
                       "timeouts": {"detect": detect, "stopped": detect, "connect": "60s"},
                       "logging": {"level": "debug"}}
             folder = self._stack.enter_context(tempfile.TemporaryDirectory(prefix="reduction-fault-"))

@@ -3,18 +3,19 @@
 
 One reducer of each round, the survivor, is never lost, because a job needs one; it may pause for a moment. The faults
 of the others end after a drawn time, below or above the detection time. A fault of a worker or an agent ends the
-generation; one of three rounds has one such fault. """
+generation; one of three rounds has one such fault. In one of four rounds a slot is empty when the training starts, and
+a reducer takes it later."""
 
 import random
 from typing import NamedTuple
 
-REDUCER = ("kill", "stop", "drain", "cut", "unplug")  # for any reducer but the survivor
+REDUCER = ("kill", "stop", "drain", "cut", "unplug", "move", "slow")  # for any reducer but the survivor
 WORKER = ("worker-kill", "worker-stop", "worker-cut")
 AGENT = ("agent-kill", "agent-stop")
-KINDS = ("pause", *REDUCER, *WORKER, *AGENT)
-NEEDS_LINKS = ("cut", "unplug", "worker-cut")
+KINDS = ("pause", *REDUCER, *WORKER, *AGENT, "arrive")
+NEEDS_LINKS = ("cut", "unplug", "move", "slow", "worker-cut")
 
-REDUCERS = 3
+REDUCERS = 4
 NODES = 4
 
 
@@ -68,7 +69,12 @@ class Round:
         self.topology = rng.choice(TOPOLOGIES)
         self.survivor = rng.randrange(REDUCERS)
         self._rng, self._steps, self._detect = rng, steps, detect
+        self.absent = None  # the reducer whose slot is empty at the start
+        if "arrive" in kinds and rng.random() < 0.25:
+            self.absent = rng.choice([i for i in range(REDUCERS) if i != self.survivor])
         events = [self._of_reducer(kinds) for _ in range(rng.randrange(1, 5))]
+        if self.absent is not None:
+            events.append(Event(kind="arrive", target=self.absent, seconds=0, **self._when()))
         if rng.random() < 1 / 3:
             events.append(self._of_worker([k for k in kinds if k in WORKER + AGENT]))
         self.events = sorted(e for e in events if e)
@@ -88,6 +94,8 @@ class Round:
         if not may:
             return None
         kind, node = rng.choice(may), self.topology.node(rng.randrange(self.topology.ranks))
+        if kind == "slow":  # so long that shares may follow
+            seconds = rng.uniform(1, 6)
         out = rng.random() < 0.8
         return Event(kind=kind, target=rng.choice(others), seconds=seconds, node=node, out=out,
                      back=not out or rng.random() < 0.7, **when)
@@ -105,5 +113,5 @@ class Round:
         return Event(kind=kind, target=target, seconds=0, **self._when())
 
     def lines(self):
-        yield f"{self.topology}; r{self.survivor} survives"
+        yield f"{self.topology}; r{self.survivor} survives{'' if self.absent is None else f'; r{self.absent} is absent'}"
         yield from map(str, self.events)

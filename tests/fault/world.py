@@ -53,6 +53,7 @@ class World:
         self._cuts, self._unplugged = collections.Counter(), set()
         self._stopped, self._draining = set(), set()  # Procs of reducers
         self._addresses = [None] * reducers
+        self._moves, self._slow = 0, set()
 
     @property
     def has_links(self):
@@ -163,6 +164,25 @@ class World:
         self._draining.add(self.reducers[i])
         self.reducers[i].signal(signal.SIGTERM)
 
+    def leave(self, i):
+        """Ends reducer i in good order, and waits for it."""
+        self.drain(i)
+        self._wait(self.reducers[i], 40)
+
+    def move(self, i):
+        """Reducer i dies, and its successor has another address, which is in the file before it runs."""
+        self.kill(i)
+        self._moves += 1
+        self._addresses[i] = f"{net.Lab.address(self.nodes + i)}:{PORT + self._moves}"
+        self.write_config("job.yaml")
+
+    def slow(self, i, rate):
+        """Changes the rate of the link of reducer i; "none": it is as fast as can be."""
+        if (rate != "none") == (i in self._slow):
+            return  # two of these faults overlap
+        self._lab.set_rate(self.nodes + i, rate)
+        (self._slow.discard if rate == "none" else self._slow.add)(i)
+
     def restart_drained(self, i):
         """Waits until a draining reducer has ended, and starts it again."""
         self._wait(self.reducers[i], 40)
@@ -203,6 +223,8 @@ class World:
         self._cuts.clear()
         for i in list(self._unplugged):
             self.plug(i, True)
+        for i in list(self._slow):
+            self.slow(i, "none")
         for i, p in enumerate(self.reducers):
             self.go_on(i)
             if p in self._draining:
