@@ -127,7 +127,7 @@ operations end before ABORT has been sent
 	s/(x->links\[i\].state == LINK_ENDING && link_has_output\(&x->links\[i\]\))/0 \&\& $1/
 a refused attempt is not repeated
 	agent/worker/core/link_control.c
-	s/if \(refused.retry\)/if (0)/
+	s/if \(refused.retry \|\| /if (/
 chunks are sent before they are filled
 	agent/worker/core/stream.c
 	s/if \(op->ready && /if (0 \&\& op->ready \&\& /
@@ -182,6 +182,9 @@ an older view is accepted
 a rank other than 0 sets shares
 	agent/worker/core/view_change.c
 	s/if \(x->opt.rank \|\| !x->retaining/if (!x->retaining/
+connections to the last reducer are made anew
+	agent/worker/core/view_change.c
+	s/exchange_alive\(x\) < 3/exchange_alive(x) < 1/
 shares of an older epoch win
 	agent/worker/core/view.c
 	s/if \(v->epoch > x->view.epoch\) \{/if (v->epoch != x->view.epoch) {/

@@ -458,6 +458,14 @@ static void view_merge_reducer(struct exchange *x, unsigned reducer, const struc
 		view_report_change(x, reducer);
 }
 
+void view_take_shares(struct exchange *x, uint32_t epoch, const uint32_t *shares)
+{
+	x->view.epoch = epoch;
+	memcpy(x->view.shares, shares, x->view.n * sizeof *shares);
+	if (x->opt.shares_changed)
+		x->opt.shares_changed(x->opt.user, epoch, shares);
+}
+
 int view_received(struct link *l, const struct control_view *v, uint64_t now_ms, struct rs_err *e)
 {
 	struct exchange *x = l->x;

@@ -1,20 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Changes of the view that rank 0 makes while all is well: other shares, and other
  * connections to a reducer. */
-#include "agent/worker/core/exchange_text.h"
 #include "agent/worker/core/features.h"
 #include "agent/worker/core/view.h"
 #include "proto/features.h"
-
-#include <string.h>
-
-void view_take_shares(struct exchange *x, uint32_t epoch, const uint32_t *shares)
-{
-	x->view.epoch = epoch;
-	memcpy(x->view.shares, shares, x->view.n * sizeof *shares);
-	if (x->opt.shares_changed)
-		x->opt.shares_changed(x->opt.user, epoch, shares);
-}
 
 /* Returns whether the exchange runs in a view that all ranks have, on all links. */
 static bool view_is_settled(const struct exchange *x)
