@@ -4,6 +4,7 @@
  * (config/cluster.h), else it is the default. Then the backend meets the other ranks. */
 #include "agent/lib/client/open.h"
 #include "agent/lib/api/comm.h"
+#include "agent/lib/api/settings.h"
 #include "agent/lib/direct/direct.h"
 #include "common/descriptors.h"
 #include "common/log.h"
@@ -41,41 +42,6 @@ struct opening {
 	char group_job[RS_NAME_MAX]; /* the job's name with the group's digits */
 };
 
-static const char *open_text(const char *option, const char *variable)
-{
-	const char *v = option ? option : getenv(variable);
-
-	return v && *v ? v : NULL;
-}
-
-/* Returns the option if it is set (not -1), else the variable; -1 if neither is set. */
-static int open_number(int64_t option, const char *what, const char *variable, int64_t min, int64_t max, int64_t *ret,
-		       struct rs_err *e)
-{
-	const char *text;
-	char *end;
-	long long v;
-
-	if (option != -1) {
-		if (option < min || option > max)
-			return rs_fail(e, RS_EINVAL, "%s is %lld, %lld to %lld was expected", what, (long long)option,
-				       (long long)min, (long long)max);
-		*ret = option;
-		return RS_OK;
-	}
-	text = variable ? getenv(variable) : NULL;
-	*ret = -1;
-	if (!text || !*text)
-		return RS_OK;
-	errno = 0;
-	v = strtoll(text, &end, 10);
-	if (errno || *end || v < min || v > max)
-		return rs_fail(e, RS_ECONFIG, "%s is \"%s\", a number from %lld to %lld was expected", variable, text,
-			       (long long)min, (long long)max);
-	*ret = v;
-	return RS_OK;
-}
-
 /* Structs of older headers are shorter: missing members keep their defaults. */
 static int open_copy_options(reduction_options *to, const reduction_options *from, struct rs_err *e)
 {
@@ -92,13 +58,13 @@ static int open_resolve_rank(struct opening *o, struct rs_err *e)
 {
 	const struct rs_launch *l = &o->launch;
 	int64_t rank, world, generation;
-	int rc = open_number(o->opt.world_size, "world_size", "REDUCTION_WORLD_SIZE", 1, RS_WORLD_MAX, &world, e);
+	int rc = setting_number(o->opt.world_size, "world_size", "REDUCTION_WORLD_SIZE", 1, RS_WORLD_MAX, &world, e);
 
 	if (!rc)
-		rc = open_number(o->opt.rank, "rank", "REDUCTION_RANK", 0, RS_WORLD_MAX - 1, &rank, e);
+		rc = setting_number(o->opt.rank, "rank", "REDUCTION_RANK", 0, RS_WORLD_MAX - 1, &rank, e);
 	if (!rc)
-		rc =
-		    open_number(o->opt.generation, "generation", "REDUCTION_GENERATION", 0, UINT32_MAX, &generation, e);
+		rc = setting_number(o->opt.generation, "generation", "REDUCTION_GENERATION", 0, UINT32_MAX, &generation,
+				    e);
 	if (!rc && world < 0 && l->world_size < 0)
 		rc = rs_launch_check_alone(NULL, NULL, e);
 	if (rc)
@@ -139,11 +105,11 @@ static bool open_launcher_agrees(const struct opening *o)
 static int open_find_local(const struct opening *o, int64_t *ret_rank, int64_t *ret_size, struct rs_err *e)
 {
 	int64_t world = o->to.world_size;
-	int rc = open_number(o->opt.local_world_size, "local_world_size", "REDUCTION_LOCAL_WORLD_SIZE", 1, world,
-			     ret_size, e);
+	int rc = setting_number(o->opt.local_world_size, "local_world_size", "REDUCTION_LOCAL_WORLD_SIZE", 1, world,
+				ret_size, e);
 
 	if (!rc)
-		rc = open_number(o->opt.local_rank, "local_rank", "REDUCTION_LOCAL_RANK", 0, world - 1, ret_rank, e);
+		rc = setting_number(o->opt.local_rank, "local_rank", "REDUCTION_LOCAL_RANK", 0, world - 1, ret_rank, e);
 	if (rc)
 		return rc;
 	if (open_launcher_agrees(o)) {
@@ -245,7 +211,7 @@ static int open_check_mode(reduction_mode mode, const char *socket, const char *
 static int open_mode_variables(reduction_mode *mode, const char **ret_socket, struct rs_err *e)
 {
 	static const char *const variables[] = {"REDUCTION_MODE", "REDUCTION_AGENT"};
-	const char *name = open_text(NULL, variables[0]);
+	const char *name = setting_text(NULL, variables[0]);
 
 	if (*mode == REDUCTION_MODE_DEFAULT && name) {
 		*mode = open_mode(name);
@@ -253,7 +219,7 @@ static int open_mode_variables(reduction_mode *mode, const char **ret_socket, st
 			return rs_fail(e, RS_ECONFIG,
 				       "REDUCTION_MODE is \"%s\", auto, agent, node or direct was expected", name);
 	}
-	*ret_socket = open_text(NULL, variables[1]);
+	*ret_socket = setting_text(NULL, variables[1]);
 	return open_check_mode(*mode, *ret_socket, variables, RS_ECONFIG, e);
 }
 
@@ -368,53 +334,6 @@ static int open_check_node(const struct opening *o, struct rs_err *e)
 	return RS_OK;
 }
 
-/* Takes what replaces job.deterministic. */
-static int open_take_deterministic(const struct opening *o, struct rs_config *cfg, struct rs_err *e)
-{
-	int64_t v;
-	int rc = open_number(o->opt.deterministic, "deterministic", "REDUCTION_DETERMINISTIC", 0, 1, &v, e);
-
-	if (!rc && v != -1)
-		cfg->job.deterministic = v == 1;
-	return rc;
-}
-
-/* Returns what replaces job.wire; NULL: nothing. */
-static const char *open_wire(const struct opening *o)
-{
-	return open_text(o->opt.wire && *o->opt.wire ? o->opt.wire : NULL, "REDUCTION_WIRE");
-}
-
-static int open_take_wire(const struct opening *o, struct rs_config *cfg, struct rs_err *e)
-{
-	bool option = o->opt.wire && *o->opt.wire;
-	int rc = open_wire(o) ? rs_config_take_wire(cfg, open_wire(o), option ? "wire" : "REDUCTION_WIRE", e) : RS_OK;
-
-	if (rc && option)
-		rc = e->code = RS_EINVAL;
-	return rc;
-}
-
-static int open_load_config(const struct opening *o, struct rs_config *ret, struct rs_cluster *ret_cluster,
-			    struct rs_err *e)
-{
-	const char *paranoid = open_text(NULL, "REDUCTION_PARANOID");
-	const char *file = o->opt.config && *o->opt.config ? o->opt.config : NULL;
-	int rc = rs_cluster_load_or_file(ret_cluster, ret, file, e);
-
-	if (rc)
-		return rc;
-	ret->paranoid = paranoid && strcmp(paranoid, "1") == 0;
-	rc = rs_config_take_log_level(ret, e);
-	if (!rc)
-		rc = open_take_wire(o, ret, e);
-	if (!rc)
-		rc = open_take_deterministic(o, ret, e);
-	if (rc)
-		rs_config_close(ret);
-	return rc;
-}
-
 /* Finds rank, world size and configuration. A managed job gives each worker a place, but
  * a launcher inside knows it better. */
 static int open_resolve_place(struct opening *o, struct rs_err *e)
@@ -422,7 +341,7 @@ static int open_resolve_place(struct opening *o, struct rs_err *e)
 	int rc = rs_launch_detect(&o->launch, NULL, NULL, e);
 
 	if (!rc)
-		rc = open_load_config(o, o->cfg, &o->cluster, e);
+		rc = settings_load(&o->opt, o->cfg, &o->cluster, e);
 	if (rc)
 		return rc;
 	if (o->cluster.workers && strcmp(o->launch.source, "none") == 0)
@@ -456,7 +375,7 @@ static int open_resolve(struct opening *o, const reduction_options *opt, struct 
 	int rc = open_copy_options(&o->opt, opt, e);
 
 	if (!rc)
-		rc = open_number(o->opt.connect_timeout_ms, "connect_timeout_ms", NULL, 1, INT_MAX, &connect_ms, e);
+		rc = setting_number(o->opt.connect_timeout_ms, "connect_timeout_ms", NULL, 1, INT_MAX, &connect_ms, e);
 	if (!rc)
 		rc = open_resolve_place(o, e);
 	if (rc)
@@ -495,7 +414,7 @@ static int open_serve_node(struct reduction_comm *c, const struct opening *o, st
 	cfg = malloc(sizeof *cfg);
 	if (!cfg)
 		return rs_oom(e, 0, "the configuration");
-	rc = open_load_config(o, cfg, &cluster, e);
+	rc = settings_load(&o->opt, cfg, &cluster, e);
 	if (!rc) {
 		rc = node_agent_start(&c->node, cfg, &place, o->to.connect_ms, e);
 		if (rc)
@@ -519,7 +438,7 @@ static int open_client(struct reduction_comm *c, const struct opening *o, struct
 		node_agent_stop(c->node, 0);
 		c->node = NULL;
 	}
-	if (!rc && open_wire(o)) {
+	if (!rc && setting_wire(&o->opt)) {
 		c->backend->wire_up = o->cfg->job.wire_up;
 		c->backend->wire_down = o->cfg->job.wire_down;
 	}
@@ -532,7 +451,7 @@ static int open_client(struct reduction_comm *c, const struct opening *o, struct
 /* Names the file for the trace of buffers of GPUs. */
 static int open_gpu_trace(struct reduction_comm *c, const struct opening *o, struct rs_err *e)
 {
-	const char *folder = open_text(NULL, "REDUCTION_GPU_TRACE");
+	const char *folder = setting_text(NULL, "REDUCTION_GPU_TRACE");
 	size_t room = folder ? strlen(folder) + RS_NAME_MAX + sizeof "/.4294967295.4294967295.json" : 0;
 
 	if (!folder)

@@ -58,8 +58,8 @@ static void join(struct reducers *f, unsigned link)
 	reducers_say_control(f, link, FRAME_START, payload, control_pack_start(payload, &s));
 }
 
-/* A frame of the last generation was damaged on the way. What the reducer says of it is no
- * answer to HELLO, which goes out once more, on another connection. */
+/* A frame of the last generation was damaged on the way. What the reducer says of it is
+ * no answer to HELLO, which goes out once more, on another connection. */
 START_TEST(damage_of_the_last_generation_is_no_refusal)
 {
 	const struct exchange_place next = {.generation = 6, .world_size = 2, .incarnation = 5, .connect_ms = 4000};

@@ -277,7 +277,7 @@ START_TEST(shares_outlive_a_loss)
 }
 END_TEST
 
-/* When rank 0 may connect to r1 anew; it needs no feature, since it is a loss to others. */
+/* When rank 0 may connect to r1 anew; no feature is needed, since others see a loss. */
 static const struct {
 	const char *yaml;
 	unsigned rank;
