@@ -113,5 +113,6 @@ class Round:
         return Event(kind=kind, target=target, seconds=0, **self._when())
 
     def lines(self):
-        yield f"{self.topology}; r{self.survivor} survives{'' if self.absent is None else f'; r{self.absent} is absent'}"
+        absent = "" if self.absent is None else f"; r{self.absent} is absent"
+        yield f"{self.topology}; r{self.survivor} survives{absent}"
         yield from map(str, self.events)

@@ -13,7 +13,6 @@
 #include "config/identity.h"
 #include "config/job.h"
 
-#include <errno.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>

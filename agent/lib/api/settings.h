@@ -4,7 +4,7 @@
 #ifndef RS_AGENT_LIB_API_SETTINGS_H
 #define RS_AGENT_LIB_API_SETTINGS_H
 
-#include "agent/lib/include/reduction.h"
+#include "agent/lib/backend/backend.h"
 #include "config/cluster.h"
 
 #include <stdint.h>
