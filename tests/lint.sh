@@ -74,7 +74,7 @@ compile() {
 }
 
 subjects() { # of commits after this one, whose subject is too long itself; without git or its history there are none
-	local old=fdd4e874bc7e68a562a47d179a879d926d0e0210 areas='^[a-z0-9][a-z0-9_./-]*(, [a-z0-9_./-]+)*: [a-z]'
+	local old=f1d0e2ed3668654c6c3baee260e2a00bcfd71711 areas='^[a-z0-9][a-z0-9_./-]*(, [a-z0-9_./-]+)*: [a-z]'
 	local no_verb=': (an?|the|its?|what|who|which|that|this|there|no|nobody|when|where|how) '
 	git merge-base --is-ancestor $old HEAD 2>/dev/null || return 0
 	git log --no-merges --format='%h %s' $old..HEAD | awk -v areas="$areas" -v no_verb="$no_verb" '
