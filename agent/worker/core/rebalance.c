@@ -66,9 +66,9 @@ static void rebalance_say(struct exchange *x, const struct balance_reducer *r, c
 }
 
 /* Makes the change that a verdict asks for, if the configuration allows it. Returns false
- * if it has to wait. */
-static bool rebalance_change(struct exchange *x, const struct balance_reducer *r, const struct balance_verdict *v,
-			     bool *did, uint64_t now_ms)
+ * if it has to wait; a slow path is named all the same. */
+static bool rebalance_change(struct exchange *x, const struct balance_reducer *r, struct balance_verdict *v, bool *did,
+			     uint64_t now_ms)
 {
 	bool asks = v->kind == BALANCE_SHARES || v->kind == BALANCE_BACK || v->kind == BALANCE_ANEW;
 	char why[LOAD_TEXT];
@@ -81,7 +81,9 @@ static bool rebalance_change(struct exchange *x, const struct balance_reducer *r
 				       : exchange_set_shares(x, v->shares, now_ms);
 	if (*did)
 		balance_applied(&x->load.balance, r, x->params->reducers_n, v, now_ms);
-	return *did;
+	else if (v->kind == BALANCE_ANEW)
+		v->kind = BALANCE_SLOW_PATH;
+	return *did || v->kind == BALANCE_SLOW_PATH;
 }
 
 static void rebalance_decide(struct exchange *x, uint32_t active, uint64_t passed_ms, uint64_t now_ms)

@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # run: alone no-tsan all-only
 """sharding.rebalance in the network laboratory: the link of one reducer becomes slow, and is repaired. With `on` the
-shares follow while operations run; with `log` rank 0 says what they would be. Every sum is right."""
+shares follow while operations run; with `log` rank 0 says what they would be. Where one path is slow, ranks connect
+anew. Every sum is right."""
 
 import os
 import pathlib
@@ -107,6 +108,21 @@ class Rebalance(unittest.TestCase):
             self.assertRegex(line, r"r0 33\.\d % -> [12]\d\.\d %, r1 33\.\d % -> [34]\d\.\d %")
             lab.set_rate(RANKS, "100mbit")
             self.wait_for(log, "rebalanced", 2)
+
+        self.run_job("on", check)
+
+    def test_collision(self):
+        """The path of the connections that exist is slow, and connections from other ports have another one."""
+
+        def check(lab, log):
+            ports = lab.ports(1, RANKS)
+            self.assertTrue(ports)
+            lab.set_path_rate(1, RANKS, "5mbit", ports)
+            line = self.wait_for(log, "rebalanced")
+            self.assertRegex(line, r"the path between rank 1 and reducer r0 .* is slow: .*; all ranks connect to it anew")
+            self.wait_for(log, "reducer-back")
+            self.assertTrue(lab.ports(1, RANKS))
+            self.assertFalse(set(ports) & set(lab.ports(1, RANKS)))
 
         self.run_job("on", check)
 
