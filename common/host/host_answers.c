@@ -30,6 +30,19 @@ static void host_on_collect(void *ctx)
 	host_wake(h); /* it may be complete already, but the service must not get it here */
 }
 
+static void host_event_counts(const struct host *h, struct status_reply *to)
+{
+	const struct events *all = h->events;
+	unsigned n = all ? all->counts_n : 0;
+
+	to->m.n_events = n;
+	to->m.events = status_reply_messages(to, &reduction__v1__event_count__descriptor, n);
+	for (unsigned i = 0; to->m.events && i < n; i++) {
+		to->m.events[i]->event = status_reply_text(to, all->counts[i].name);
+		to->m.events[i]->count = all->counts[i].n;
+	}
+}
+
 void host_status(const struct host *h, struct status_reply *to)
 {
 	to->m.software = (char *)"reduction " RS_VERSION;
@@ -44,6 +57,7 @@ void host_status(const struct host *h, struct status_reply *to)
 	to->m.drain_because = status_reply_text(to, h->because);
 	to->m.certificate_unix_s = h->renewal.validity.expires_s;
 	to->m.certificate_renew_unix_s = h->renewal.validity.renew_s;
+	host_event_counts(h, to);
 }
 
 static void host_take_status(struct host *h)

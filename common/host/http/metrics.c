@@ -78,6 +78,9 @@ static void write_process(struct metrics_out *o, const reply *m)
 	one(o, METRICS_GAUGE, "reduction_jobs", "Jobs of the process.",
 	    (double)(m->agent ? m->agent->n_jobs : m->n_jobs));
 	one(o, METRICS_GAUGE, "reduction_jobs_limit", "Most jobs of the process.", m->jobs_max);
+	metrics_family(o, METRICS_COUNTER, "reduction_events", "Lines of the log at level info or above, by event.");
+	for (size_t i = 0; i < m->n_events; i++)
+		metrics_count(o, m->events[i]->count, (const char *[]){"event", m->events[i]->event, NULL});
 	if (m->certificate_unix_s)
 		one(o, METRICS_GAUGE, "reduction_certificate_expiry_timestamp_seconds",
 		    "Time when the certificate expires, in seconds since 1970.", (double)m->certificate_unix_s);

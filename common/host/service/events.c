@@ -11,6 +11,28 @@
 void events_init(struct events *all)
 {
 	all->next = 1;
+	all->counts_n = 0;
+}
+
+/* Gives the event at a place of the ring its number, and counts its name. */
+static void event_number(struct events *all, struct event *ev)
+{
+	const char *name = ev->name;
+	unsigned i = 0;
+
+	ev->sequence = all->next++;
+	while (i < all->counts_n && strcmp(all->counts[i].name, name) != 0)
+		i++;
+	if (i >= EVENTS_KINDS - 1) {
+		i = EVENTS_KINDS - 1;
+		name = "other";
+	}
+	if (i >= all->counts_n) {
+		snprintf(all->counts[i].name, sizeof all->counts[i].name, "%s", name);
+		all->counts[i].n = 0;
+		all->counts_n = i + 1;
+	}
+	all->counts[i].n++;
 }
 
 /* Copies as much text as fits, cut at the end of a character. Bytes that are not valid
@@ -76,7 +98,7 @@ void events_put(struct events *all, const struct event *ev)
 	struct event *place = &all->kept[all->next % EVENTS_KEPT];
 
 	memcpy(place, ev, offsetof(struct event, text) + ev->text_len);
-	place->sequence = all->next++;
+	event_number(all, place);
 }
 
 void events_add(struct events *all, int64_t unix_ms, enum rs_log_level level, const char *name, const struct rs_kv *kv,
@@ -85,7 +107,7 @@ void events_add(struct events *all, int64_t unix_ms, enum rs_log_level level, co
 	struct event *place = &all->kept[all->next % EVENTS_KEPT];
 
 	event_make(place, unix_ms, level, name, kv, n);
-	place->sequence = all->next++;
+	event_number(all, place);
 }
 
 uint64_t events_oldest(const struct events *all)

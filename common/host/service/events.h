@@ -12,8 +12,9 @@
 
 enum {
 	EVENTS_KEPT = 1024,
-	EVENT_NAME = 32,  /* bytes of its name, terminator included */
-	EVENT_TEXT = 800, /* bytes of all its keys and values */
+	EVENT_NAME = 32,   /* bytes of its name, terminator included */
+	EVENT_TEXT = 800,  /* bytes of all its keys and values */
+	EVENTS_KINDS = 96, /* names that are counted; events of others are counted together */
 };
 
 /* The event that is the record of an ended job. */
@@ -31,10 +32,18 @@ struct event {
 	char text[EVENT_TEXT];
 };
 
-/* A ring. Invariant: the event with the number n is at kept[n % EVENTS_KEPT]. */
+struct events_count {
+	char name[EVENT_NAME]; /* "other": all that came after EVENTS_KINDS - 1 names */
+	uint64_t n;
+};
+
+/* A ring, and how often each name came. Invariant: the event with the number n is at
+ * kept[n % EVENTS_KEPT]; the sum of counts is next - 1. */
 struct events {
 	uint64_t next; /* number of the next event */
 	struct event kept[EVENTS_KEPT];
+	struct events_count counts[EVENTS_KINDS]; /* in the order in which names came first */
+	unsigned counts_n;
 };
 
 void events_init(struct events *all);

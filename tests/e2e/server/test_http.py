@@ -200,6 +200,9 @@ class Port(unittest.TestCase):
                 self.assertEqual(sum(status[kind]["counts"]), chunks)
                 self.assertEqual(metrics[f"reduction_chunk_{kind}_seconds_count{job}"], chunks)
             self.assertEqual(metrics['reduction_job_state{reduction_job="test",state="running"}'], 1)
+            self.assertEqual(metrics['reduction_events_total{event="job-started"}'], 1)
+            events = {e["event"]: int(e["count"]) for e in json.loads(get(at, "/status")[2])["events"]}
+            self.assertEqual(events["job-started"], 1)
             if shutil.which("promtool"):
                 text = get(at, "/metrics")[2]
                 done = subprocess.run(["promtool", "check", "metrics"], input=text, capture_output=True, text=True)

@@ -2,6 +2,7 @@
 #include "common/host/service/events.h"
 
 #include <check.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -67,6 +68,41 @@ START_TEST(the_latest_events_are_kept)
 }
 END_TEST
 
+static void add_named(const char *name)
+{
+	events_add(&all, 0, RS_LOG_INFO, name, NULL, 0);
+}
+
+START_TEST(names_are_counted)
+{
+	struct event ev;
+	char name[EVENT_NAME];
+	uint64_t sum = 0;
+
+	open_events();
+	ck_assert_uint_eq(all.counts_n, 0);
+	add_named("rebalanced");
+	add_named("slot-taken");
+	add_named("rebalanced");
+	event_make(&ev, 0, RS_LOG_INFO, "slot-taken", NULL, 0);
+	events_put(&all, &ev);
+	ck_assert_uint_eq(all.counts_n, 2);
+	ck_assert_str_eq(all.counts[0].name, "rebalanced");
+	ck_assert(all.counts[0].n == 2 && all.counts[1].n == 2);
+	for (unsigned i = 0; i < 2 * EVENTS_KINDS; i++) {
+		snprintf(name, sizeof name, "kind-%u", i);
+		add_named(name);
+	}
+	add_named("slot-taken");
+	ck_assert_uint_eq(all.counts_n, EVENTS_KINDS);
+	ck_assert_str_eq(all.counts[EVENTS_KINDS - 1].name, "other");
+	ck_assert_uint_eq(all.counts[1].n, 3);
+	for (unsigned i = 0; i < all.counts_n; i++)
+		sum += all.counts[i].n;
+	ck_assert_uint_eq(sum, all.next - 1);
+}
+END_TEST
+
 /* For any input an event has its size, and its text is well-formed. */
 START_TEST(long_values_are_cut)
 {
@@ -101,6 +137,7 @@ int main(void)
 
 	tcase_add_test(t, fields_become_text);
 	tcase_add_test(t, the_latest_events_are_kept);
+	tcase_add_test(t, names_are_counted);
 	tcase_add_test(t, long_values_are_cut);
 	suite_add_tcase(s, t);
 	srunner_run_all(r, CK_NORMAL);
