@@ -137,12 +137,13 @@ typedef struct reduction_options {
 	int nodes;         /* of the job (not with DIRECT), given together with node_rank */
 	int deterministic; /* 1 or 0, equal on all ranks, instead of job.deterministic of the file;
 			      REDUCTION_DETERMINISTIC. An agent goes by its own file */
+	int reserved;      /* leave it as REDUCTION_OPTIONS_INIT sets it */
 } reduction_options;
 
 #define REDUCTION_OPTIONS_INIT                                                                                         \
 	{                                                                                                              \
 		sizeof(reduction_options), NULL, NULL, NULL, REDUCTION_MODE_DEFAULT, NULL, -1, -1, -1, -1, -1, -1,     \
-		    NULL, NULL, -1, -1, -1                                                                             \
+		    NULL, NULL, -1, -1, -1, -1                                                                         \
 	}
 
 /* Returns the version of the running library, for example "0.1.0", which may differ from

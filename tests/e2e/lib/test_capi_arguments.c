@@ -191,6 +191,8 @@ static void struct_sizes(struct rank *r)
 	reduction_options opt = options(r);
 	reduction_comm *c;
 
+	/* a program sets every byte that a later version might read */
+	EXPECT(sizeof opt == offsetof(reduction_options, reserved) + sizeof opt.reserved);
 	opt.struct_size = offsetof(reduction_options, connect_timeout_ms);
 	EXPECT_RC(reduction_open(&c, &opt, &r->err), REDUCTION_EINVAL);
 	EXPECT(strstr(r->err.message, "use REDUCTION_OPTIONS_INIT"));
