@@ -180,7 +180,8 @@ struct copy {
 	mpi_handle comm;
 };
 
-/* Returns whether the elements are the bytes from `buffer` on, without gaps. */
+/* Returns whether the elements are the bytes from `buffer` on, without gaps and in this
+ * order. A type that the program has made may have another order, though no gaps. */
 static bool copy_is_plain(const struct mpi *m, const struct copy *c, int64_t bytes)
 {
 	intptr_t low, extent, true_low, true_extent;
@@ -188,7 +189,7 @@ static bool copy_is_plain(const struct mpi *m, const struct copy *c, int64_t byt
 
 	if (mpi_find_type(m, c->type))
 		return true;
-	return m->call.type_get_extent(c->type, &low, &extent) == MPI_SUCCEEDED &&
+	return mpi_is_named(m, c->type) && m->call.type_get_extent(c->type, &low, &extent) == MPI_SUCCEEDED &&
 	       m->call.type_get_true_extent(c->type, &true_low, &true_extent) == MPI_SUCCEEDED && low == 0 &&
 	       true_low == 0 && extent == each && true_extent == each;
 }
@@ -211,7 +212,7 @@ static int copy_pack(const struct mpi *m, const struct copy *c, int64_t bytes, c
 	return rc;
 }
 
-/* Broadcasts elements with gaps. */
+/* Broadcasts elements with gaps or in another order. */
 static int copy_packed(struct job *job, const struct copy *c, int64_t bytes, reduction_error *e)
 {
 	const struct mpi *m = &job->shim->mpi;

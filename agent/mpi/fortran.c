@@ -6,7 +6,7 @@
 #include "agent/mpi/calls.h"
 #include "agent/mpi/shim.h"
 
-#include <dlfcn.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,21 +14,28 @@ typedef void (*allreduce_fn)(void *, void *, int *, int *, int *, int *, int *);
 typedef void (*iallreduce_fn)(void *, void *, int *, int *, int *, int *, int *, int *);
 typedef void (*bcast_fn)(void *, int *, int *, int *, int *, int *);
 
-/* Stores the library's own function at `ret`. */
-static void next(const char *name, void *ret)
+/* Stores the library's own function at `ret`, for the caller at this address. */
+static void next(const char *name, const void *caller, void *ret)
 {
-	void *symbol = dlsym(RTLD_NEXT, name);
+	void *symbol = mpi_find_function(name, caller);
 
-	if (!symbol)
-		abort(); /* Fortran programs are linked with the library that has it */
+	if (!symbol) { /* Fortran programs are linked with the library that has it */
+		fprintf(stderr, "reduction-mpi: the MPI of this program has no %s\n", name);
+		abort();
+	}
 	memcpy(ret, &symbol, sizeof symbol);
+}
+
+static bool is_one_of(const void *const variables[2], const void *buffer)
+{
+	return buffer && (buffer == variables[0] || buffer == variables[1]);
 }
 
 static void *buffer_of(const struct shim *s, void *buffer)
 {
-	if (s->mpi.fortran_in_place && buffer == s->mpi.fortran_in_place)
+	if (is_one_of(s->mpi.fortran_in_place, buffer))
 		return (void *)(uintptr_t)s->mpi.in_place;
-	return s->mpi.fortran_bottom && buffer == s->mpi.fortran_bottom ? NULL : buffer;
+	return is_one_of(s->mpi.fortran_bottom, buffer) ? NULL : buffer;
 }
 
 void ompi_allreduce_f(void *send, void *recv, int *count, int *type, int *op, int *comm, int *error)
@@ -74,7 +81,7 @@ void mpi_allreduce_(void *send, void *recv, int *count, int *type, int *op, int 
 		ompi_allreduce_f(send, recv, count, type, op, comm, error);
 		return;
 	}
-	next("mpi_allreduce_", &own);
+	next("mpi_allreduce_", __builtin_return_address(0), &own);
 	own(send, recv, count, type, op, comm, error);
 }
 
@@ -86,7 +93,7 @@ void mpi_iallreduce_(void *send, void *recv, int *count, int *type, int *op, int
 		ompi_iallreduce_f(send, recv, count, type, op, comm, request, error);
 		return;
 	}
-	next("mpi_iallreduce_", &own);
+	next("mpi_iallreduce_", __builtin_return_address(0), &own);
 	own(send, recv, count, type, op, comm, request, error);
 }
 
@@ -98,6 +105,6 @@ void mpi_bcast_(void *buffer, int *count, int *type, int *root, int *comm, int *
 		ompi_bcast_f(buffer, count, type, root, comm, error);
 		return;
 	}
-	next("mpi_bcast_", &own);
+	next("mpi_bcast_", __builtin_return_address(0), &own);
 	own(buffer, count, type, root, comm, error);
 }

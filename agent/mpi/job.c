@@ -8,7 +8,7 @@
 #include <sys/random.h>
 #include <time.h>
 
-enum { LATER = 1 << 30, NONCE = 16, PATIENCE_S = 10, SPINS = 2000, PAUSE_NS = 200000 };
+enum { LATER = 1 << 30, NONCE = 16, PATIENCE_S = 10, SPINS = 2000, PAUSE_NS = 200000, AGAIN_MS = 5000 };
 
 /* What rank 0 of a communicator tells the others; equal settings have equal bytes. */
 struct offer {
@@ -117,10 +117,21 @@ static void hexadecimal(char *to, const unsigned char *from, size_t n)
 		snprintf(to + 2 * i, 3, "%02x", from[i]);
 }
 
+/* Waits until the rank that says what is wrong has said it: the error handler of another
+ * rank may end the program at once. */
+static void job_hear(const struct job *job, mpi_handle comm, int speaker)
+{
+	const struct mpi *m = &job->shim->mpi;
+	int said = 1;
+
+	if (job->required)
+		m->call.bcast(&said, 1, m->int32, speaker, comm);
+}
+
 /* Opens the job. Returns why it is not open: the same on all ranks. */
 static enum pass job_meet(struct job *job, mpi_handle comm, const struct place *p)
 {
-	const struct shim *s = job->shim;
+	struct shim *s = job->shim;
 	const struct mpi *m = &s->mpi;
 	char run[sizeof "mpi-" + 2 * NONCE] = "mpi-", group[17];
 	reduction_options o = REDUCTION_OPTIONS_INIT;
@@ -138,18 +149,24 @@ static enum pass job_meet(struct job *job, mpi_handle comm, const struct place *
 	o.node_rank = p->node_rank;
 	o.nodes = p->nodes;
 	o.deterministic = s->settings.deterministic;
+	if (atomic_load(&s->opened))
+		o.connect_timeout_ms = AGAIN_MS; /* nobody has to be started first */
 	mine = reduction_open(&job->comm, &o, &e) ? p->rank : INT_MAX;
 	if (mine != INT_MAX && e.code == REDUCTION_ETIMEOUT)
 		mine += LATER; /* a rank that failed at once knows the cause */
 	if (m->call.allreduce(&mine, &least, 1, m->int32, m->min, comm))
 		least = -1;
-	if (least == INT_MAX)
+	if (least == INT_MAX) {
+		atomic_store(&s->opened, true);
 		return PASS_NOT;
+	}
 	if (least == mine)
 		shim_say(s, "%s: %s",
 			 job->required ? "REDUCTION_MPI is required, and the reducers cannot be used"
 				       : "MPI itself does the work of a communicator",
 			 e.message);
+	if (least >= 0)
+		job_hear(job, comm, least % LATER);
 	if (mine == INT_MAX) {
 		reduction_abort(job->comm, "another rank did not reach the reducers", NULL);
 		reduction_close(job->comm, NULL);
@@ -159,7 +176,7 @@ static enum pass job_meet(struct job *job, mpi_handle comm, const struct place *
 }
 
 /* Says on rank 0 what all ranks have found wrong in their settings. */
-static void job_explain(const struct job *job)
+static void job_explain(const struct job *job, mpi_handle comm)
 {
 	const struct shim *s = job->shim;
 
@@ -168,6 +185,8 @@ static void job_explain(const struct job *job)
 			    "REDUCTION_MPI_MIN_BYTES or REDUCTION_DETERMINISTIC");
 	if (job->rank == 0 && job->pass == PASS_UNCONFIGURED && job->required)
 		shim_say(s, "REDUCTION_MPI is required, but REDUCTION_CONFIG is not set on all ranks");
+	if (job->pass == PASS_UNEQUAL || job->pass == PASS_UNCONFIGURED)
+		job_hear(job, comm, 0);
 }
 
 static void job_open(struct job *job, mpi_handle comm)
@@ -185,7 +204,7 @@ static void job_open(struct job *job, mpi_handle comm)
 	if (job->pass == PASS_NOT)
 		job->pass = job_meet(job, comm, &p);
 	else
-		job_explain(job);
+		job_explain(job, comm);
 }
 
 static void *job_close(void *arg)

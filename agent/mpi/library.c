@@ -98,7 +98,6 @@ static const struct {
     FUNCTION(allreduce, "Allreduce"),
     FUNCTION(iallreduce, "Iallreduce"),
     FUNCTION(bcast, "Bcast"),
-    FUNCTION(ibcast, "Ibcast"),
     FUNCTION(ibarrier, "Ibarrier"),
     FUNCTION(test, "Test"),
     FUNCTION(exscan, "Exscan"),
@@ -118,6 +117,7 @@ static const struct {
     FUNCTION(type_size_x, "Type_size_x"),
     FUNCTION(type_get_extent, "Type_get_extent"),
     FUNCTION(type_get_true_extent, "Type_get_true_extent"),
+    FUNCTION(type_get_envelope, "Type_get_envelope"),
     FUNCTION(pack, "Pack"),
     FUNCTION(unpack, "Unpack"),
     FUNCTION(grequest_start, "Grequest_start"),
@@ -127,12 +127,20 @@ static const struct {
     FUNCTION(allreduce_c, "Allreduce_c"),
     FUNCTION(iallreduce_c, "Iallreduce_c"),
     FUNCTION(bcast_c, "Bcast_c"),
-    FUNCTION(ibcast_c, "Ibcast_c"),
+    FUNCTION(type_get_envelope_c, "Type_get_envelope_c"),
     FUNCTION(type_f2c, "Type_f2c"),
     FUNCTION(op_f2c, "Op_f2c"),
     FUNCTION(comm_f2c, "Comm_f2c"),
     FUNCTION(request_c2f, "Request_c2f"),
 };
+
+/* Returns a handle of the object that has this address; NULL: it is not found. */
+static void *object_of(const void *address)
+{
+	Dl_info info;
+
+	return dladdr(address, &info) && info.dli_fname ? dlopen(info.dli_fname, RTLD_LAZY | RTLD_NOLOAD) : NULL;
+}
 
 /* Looks for a library in the order in which the dynamic linker looks for the caller's
  * symbols: first among those that all objects of the process share, then among those that
@@ -140,14 +148,19 @@ static const struct {
 static void *find_handle(const void *caller)
 {
 	void *all = dlopen(NULL, RTLD_LAZY), *handle;
-	Dl_info info;
 
 	if (all && dlsym(all, "PMPI_Allreduce"))
 		return all;
-	if (!dladdr(caller, &info) || !info.dli_fname)
-		return NULL;
-	handle = dlopen(info.dli_fname, RTLD_LAZY | RTLD_NOLOAD);
+	handle = object_of(caller);
 	return handle && dlsym(handle, "PMPI_Allreduce") ? handle : NULL;
+}
+
+/* Looks for a symbol in the caller's object and those that it brings; NULL: none. */
+static void *find_nearby(const char *name, const void *caller)
+{
+	void *object = object_of(caller);
+
+	return object ? dlsym(object, name) : NULL;
 }
 
 static enum mpi_interface find_interface(void *handle)
@@ -229,8 +242,8 @@ int mpi_find(struct mpi *ret, const void *caller, char *why, size_t room)
 	    .undefined = UNDEFINED,
 	    .status_source = numbers[i].status_source,
 	    .status_tag = numbers[i].status_tag,
-	    .fortran_in_place = dlsym(handle, "mpi_fortran_in_place_"),
-	    .fortran_bottom = dlsym(handle, "mpi_fortran_bottom_"),
+	    .fortran_in_place = {dlsym(handle, "mpi_fortran_in_place_"), find_nearby("mpi_fortran_in_place_", caller)},
+	    .fortran_bottom = {dlsym(handle, "mpi_fortran_bottom_"), find_nearby("mpi_fortran_bottom_", caller)},
 	};
 	if (take_functions(ret, handle, why, room))
 		return -1;
@@ -241,6 +254,18 @@ int mpi_find(struct mpi *ret, const void *caller, char *why, size_t room)
 	}
 	take_types(ret, handle);
 	return 0;
+}
+
+void *mpi_find_function(const char *name, const void *caller)
+{
+	void *symbol = dlsym(RTLD_NEXT, name);
+	Dl_info found, own;
+
+	if (symbol)
+		return symbol;
+	symbol = find_nearby(name, caller);
+	return symbol && dladdr(symbol, &found) && dladdr(types, &own) && found.dli_fbase != own.dli_fbase ? symbol
+													   : NULL;
 }
 
 mpi_handle mpi_load(const struct mpi *m, const void *from)
@@ -267,6 +292,19 @@ const struct mpi_type *mpi_find_type(const struct mpi *m, mpi_handle type)
 				   ? &m->types[i]
 				   : NULL;
 	return NULL;
+}
+
+bool mpi_is_named(const struct mpi *m, mpi_handle type)
+{
+	int64_t wide[4] = {0};
+	int narrow[3] = {0}, combiner, rc;
+
+	/* only the newer function knows types of large counts */
+	if (m->call.type_get_envelope_c)
+		rc = m->call.type_get_envelope_c(type, &wide[0], &wide[1], &wide[2], &wide[3], &combiner);
+	else
+		rc = m->call.type_get_envelope(type, &narrow[0], &narrow[1], &narrow[2], &combiner);
+	return rc == MPI_SUCCEEDED && !(wide[0] | wide[1] | wide[2] | wide[3]) && !(narrow[0] | narrow[1] | narrow[2]);
 }
 
 int64_t mpi_bytes(const struct mpi *m, int64_t count, mpi_handle type)

@@ -40,7 +40,6 @@ struct mpi_functions {
 	int (*allreduce)(const void *, void *, int, mpi_handle, mpi_handle, mpi_handle);
 	int (*iallreduce)(const void *, void *, int, mpi_handle, mpi_handle, mpi_handle, void *);
 	int (*bcast)(void *, int, mpi_handle, int, mpi_handle);
-	int (*ibcast)(void *, int, mpi_handle, int, mpi_handle, void *);
 	int (*ibarrier)(mpi_handle, void *);
 	int (*test)(void *, int *, void *);
 	int (*exscan)(const void *, void *, int, mpi_handle, mpi_handle, mpi_handle);
@@ -60,6 +59,7 @@ struct mpi_functions {
 	int (*type_size_x)(mpi_handle, int64_t *);
 	int (*type_get_extent)(mpi_handle, intptr_t *, intptr_t *);
 	int (*type_get_true_extent)(mpi_handle, intptr_t *, intptr_t *);
+	int (*type_get_envelope)(mpi_handle, int *, int *, int *, int *);
 	int (*pack)(const void *, int, mpi_handle, void *, int, int *, mpi_handle);
 	int (*unpack)(const void *, int, int *, void *, int, mpi_handle, mpi_handle);
 	int (*grequest_start)(void *, void *, void *, void *, void *);
@@ -69,7 +69,7 @@ struct mpi_functions {
 	int (*allreduce_c)(const void *, void *, int64_t, mpi_handle, mpi_handle, mpi_handle);
 	int (*iallreduce_c)(const void *, void *, int64_t, mpi_handle, mpi_handle, mpi_handle, void *);
 	int (*bcast_c)(void *, int64_t, mpi_handle, int, mpi_handle);
-	int (*ibcast_c)(void *, int64_t, mpi_handle, int, mpi_handle, void *);
+	int (*type_get_envelope_c)(mpi_handle, int64_t *, int64_t *, int64_t *, int64_t *, int *);
 	/* of Open MPI's Fortran */
 	mpi_handle (*type_f2c)(int);
 	mpi_handle (*op_f2c)(int);
@@ -88,12 +88,18 @@ struct mpi {
 	struct mpi_type types[MPI_TYPES_MAX];
 	unsigned types_n;
 	struct mpi_functions call;
-	const void *fortran_in_place, *fortran_bottom; /* Open MPI's; NULL: none */
+	/* Variables of Open MPI's Fortran, for all objects and for that of the caller, since
+	 * each may have its own; NULL: none. */
+	const void *fortran_in_place[2], *fortran_bottom[2];
 };
 
 /* Finds the library that the caller at this address would call without us. Returns 0, or
  * -1 with a sentence in `why`. */
 int mpi_find(struct mpi *ret, const void *caller, char *why, size_t room);
+
+/* Finds another function of the library that the caller at this address uses; NULL: there
+ * is none. It is never a function of this library. */
+void *mpi_find_function(const char *name, const void *caller);
 
 /* Returns the handle that the program has passed as an argument. */
 static inline mpi_handle mpi_handle_of(const struct mpi *m, mpi_handle argument)
@@ -106,6 +112,9 @@ mpi_handle mpi_load(const struct mpi *m, const void *from);
 
 /* Returns what the type is to reducers; NULL: they cannot sum it. */
 const struct mpi_type *mpi_find_type(const struct mpi *m, mpi_handle type);
+
+/* Returns whether the type is one of MPI's own, and not made by the program. */
+bool mpi_is_named(const struct mpi *m, mpi_handle type);
 
 /* Returns the bytes of `count` elements without gaps; -1: unknown. */
 int64_t mpi_bytes(const struct mpi *m, int64_t count, mpi_handle type);

@@ -9,7 +9,7 @@
  * request, and then free. */
 struct pending {
 	struct pending *next;
-	struct job *job;
+	struct shim *shim; /* the job may be freed before the program waits */
 	reduction_request *request;
 	mpi_handle mpi_request;
 	int result; /* of query: 0, or MPI's error; set before the request is complete */
@@ -18,7 +18,7 @@ struct pending {
 static int pending_query(void *pending, void *status)
 {
 	struct pending *p = pending;
-	const struct mpi *m = &p->job->shim->mpi;
+	const struct mpi *m = &p->shim->mpi;
 
 	m->call.status_set_elements(status, m->byte, 0);
 	m->call.status_set_cancelled(status, 0);
@@ -41,7 +41,7 @@ static int pending_cancel(void *pending, int complete)
 
 static void pending_end(struct pending *p)
 {
-	struct shim *s = p->job->shim;
+	struct shim *s = p->shim;
 	reduction_error e;
 
 	if (reduction_wait(p->request, -1, &e)) {
@@ -129,7 +129,7 @@ int pending_all_reduce(struct job *job, const void *send, void *recv, size_t cou
 		shim_say(job->shim, "no memory or no thread for a non-blocking operation");
 		return m->err_other;
 	}
-	p->job = job;
+	p->shim = job->shim;
 	if (reduction_all_reduce_async(job->comm, send, recv, count, dtype, op, NULL, &p->request, &e)) {
 		free(p);
 		shim_say(job->shim, "%s", e.message);

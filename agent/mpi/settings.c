@@ -18,8 +18,8 @@ static const char *variable(const char *name)
 /* Where libreduction finds reducers. Without any of them it would look on loopback. */
 static int configured(void)
 {
-	static const char *const names[] = {"REDUCTION_CONFIG", "REDUCTION_REDUCERS", "CLUSTER_SPEC", "TF_CONFIG",
-					    "SLURM_HET_SIZE"};
+	static const char *const names[] = {"REDUCTION_CONFIG", "REDUCTION_REDUCERS", "REDUCTION_AGENT",
+					    "CLUSTER_SPEC",     "TF_CONFIG",          "SLURM_HET_SIZE"};
 
 	for (size_t i = 0; i < COUNT(names); i++)
 		if (variable(names[i]))

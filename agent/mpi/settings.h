@@ -18,7 +18,7 @@ struct settings {
 	enum settings_use use; /* REDUCTION_MPI */
 	int64_t min_bytes;     /* REDUCTION_MPI_MIN_BYTES: smaller calls go to MPI; at least 1 */
 	int deterministic;     /* of reduction_options: 1, or -1 if REDUCTION_DETERMINISTIC is set */
-	int configured;        /* 1: a variable says where the reducers are, else 0 */
+	int configured;        /* 1: a variable says where reducers or the agent are, else 0 */
 };
 
 /* Reads them. Returns 0, or -1 with a sentence in `why`. */

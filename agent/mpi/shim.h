@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* libreduction-mpi.so: large MPI_Allreduce, MPI_Bcast and their non-blocking forms go
- * through reducers; everything else goes to the MPI library of the program.
+/* libreduction-mpi.so: large MPI_Allreduce, MPI_Iallreduce and MPI_Bcast go through
+ * reducers; everything else goes to the MPI library of the program.
  *
  * All ranks of a communicator must come to the same decision for each call. So it follows
  * from what MPI requires to be equal on all ranks (bytes, type, operation), from the
@@ -25,17 +25,19 @@
 #include "agent/mpi/settings.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 
 struct job;
 
-/* Invariant: constant after shim_get() but for report and, below the lock, jobs. */
+/* Invariant: constant after shim_get() but for report, opened and, below the lock, jobs. */
 struct shim {
 	struct mpi mpi;
 	struct settings settings;
-	int key;     /* of the attribute of communicators that is their struct job */
-	int rank;    /* in MPI_COMM_WORLD */
-	bool active; /* false: pass on every call */
+	int key;            /* of the attribute of communicators that is their struct job */
+	int rank;           /* in MPI_COMM_WORLD */
+	bool active;        /* false: pass on every call */
+	atomic_bool opened; /* a job has been: the reducers can be reached */
 	struct report report;
 	pthread_mutex_t lock;
 	struct job *jobs; /* all that are not freed */

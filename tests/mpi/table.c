@@ -7,6 +7,8 @@
  *     table few            some of them
  *     table threads        several threads, each with a communicator of its own
  *     table loop SECONDS   all-reduces of 1 MiB; rank 0 prints each round
+ *     table permitted      what MPI permits, but Open MPI itself fails with
+ *     table many N         N communicators at a time; only the first is used again
  *     table errors         with MPI_ERRORS_RETURN: prints what an all-reduce returns
  *     table time           ns of a small and of a large call (rank 0 prints)
  *
@@ -205,6 +207,33 @@ static void broadcast(MPI_Comm comm, long n, int root)
 	checks++;
 }
 
+/* Half of the ranks have a matrix by columns, in a type without gaps, the others by rows. */
+static void transposed(MPI_Comm comm, int root)
+{
+	enum { N = 320 };
+	MPI_Datatype column, columns;
+	int rank, size, by_columns;
+	double *v = malloc(sizeof *v * N * N);
+
+	MPI_Comm_rank(comm, &rank);
+	MPI_Comm_size(comm, &size);
+	root %= size;
+	by_columns = (rank + root) % 2;
+	MPI_Type_vector(N, 1, N, MPI_DOUBLE, &column);
+	MPI_Type_create_hvector(N, 1, sizeof *v, column, &columns);
+	MPI_Type_commit(&columns);
+	for (long i = 0; i < N * N; i++)
+		v[i] = rank != root ? -1 : (double)(by_columns ? i % N * N + i / N : i);
+	MPI_Bcast(v, by_columns ? 1 : N * N, by_columns ? columns : MPI_DOUBLE, root, comm);
+	for (long i = 0; i < N * N; i++)
+		if (v[i] != (double)(by_columns ? i % N * N + i / N : i))
+			stop("Bcast", "columns", "", i, v[i], (double)(by_columns ? i % N * N + i / N : i));
+	MPI_Type_free(&columns);
+	MPI_Type_free(&column);
+	free(v);
+	checks++;
+}
+
 static void table_of(MPI_Comm comm, int all)
 {
 	/* to Open MPI 4 MPI_OFFSET is unsigned: no negative values */
@@ -287,6 +316,36 @@ static void passed_on(void)
 	checks += 4;
 }
 
+/* The program waits long after it has freed the communicator. */
+static void freed_before_wait(void)
+{
+	const struct type t = NAMED(MPI_FLOAT, 'f');
+	const struct op op = {MPI_SUM, "sum", '+'};
+	float *v = calloc(LARGE, sizeof *v);
+	MPI_Comm freed, other;
+	MPI_Request request;
+
+	MPI_Comm_dup(MPI_COMM_WORLD, &freed);
+	reduce(&(struct call){freed, &t, &op, LARGE, 0, 0});
+	MPI_Iallreduce(MPI_IN_PLACE, v, LARGE, MPI_FLOAT, MPI_SUM, freed, &request);
+	MPI_Comm_free(&freed);
+	for (int i = 0; i < 5; i++) {
+		MPI_Comm_dup(MPI_COMM_WORLD, &other);
+		reduce(&(struct call){other, &t, &op, LARGE, 0, 0});
+		MPI_Comm_free(&other);
+	}
+	MPI_Wait(&request, MPI_STATUS_IGNORE);
+	free(v);
+	checks++;
+}
+
+static void permitted(void)
+{
+	for (int root = 0; root < 3; root++)
+		transposed(MPI_COMM_WORLD, root);
+	freed_before_wait();
+}
+
 static void table(void)
 {
 	MPI_Comm dup, half;
@@ -336,6 +395,22 @@ static void threads(void)
 		pthread_join(running[i], NULL);
 	for (int i = 0; i < THREADS; i++)
 		MPI_Comm_free(&comm[(i + rank) % THREADS]); /* also in another order */
+}
+
+static void many(int n)
+{
+	const struct type t = NAMED(MPI_FLOAT, 'f');
+	const struct op op = {MPI_SUM, "sum", '+'};
+	MPI_Comm *comm = calloc((size_t)n, sizeof *comm);
+
+	for (int i = 0; i < n; i++) {
+		MPI_Comm_dup(MPI_COMM_WORLD, &comm[i]);
+		reduce(&(struct call){comm[i], &t, &op, LARGE, 0, 0});
+	}
+	reduce(&(struct call){comm[0], &t, &op, LARGE, 0, 0});
+	for (int i = 0; i < n; i++)
+		MPI_Comm_free(&comm[i]);
+	free(comm);
 }
 
 static double now(void)
@@ -416,6 +491,10 @@ int main(int argc, char **argv)
 	fflush(stdout);
 	if (argc > 2 && strcmp(argv[1], "loop") == 0)
 		loop(atof(argv[2]));
+	else if (argc > 1 && strcmp(argv[1], "permitted") == 0)
+		permitted();
+	else if (argc > 2 && strcmp(argv[1], "many") == 0)
+		many(atoi(argv[2]));
 	else if (argc > 1 && strcmp(argv[1], "errors") == 0)
 		errors();
 	else if (argc > 1 && strcmp(argv[1], "time") == 0)

@@ -14,6 +14,7 @@ import mpi
 
 REQUIRED = {"REDUCTION_MPI": "required"}
 DIRECT = {**REQUIRED, "REDUCTION_MODE": "direct"}  # one machine: without it the node sums by itself
+LATE = {"LD_PRELOAD": f"{mpi.SHIM}:{harness.BUILD / 'tests/e2e/shim_late.so'}"}
 
 
 @unittest.skipIf(harness.SAN, "the sanitizers' library must be the first that is loaded")
@@ -50,6 +51,15 @@ class Programs(unittest.TestCase):
                 self.assertEqual(self.taken(p), (422, 991), p.report())
                 self.assertRegex(c.reducers[0].err, r"job-started job=test generation=0 run=mpi-\w+ world_size=3")
                 self.assertRegex(c.reducers[0].err, r"job-started job=test@\w+ generation=0 run=mpi-\w+ world_size=2")
+
+    def test_permitted(self):
+        """Ranks store a matrix in another order, in types without gaps. A communicator is freed before the program waits for
+        its operation."""
+        for m in self.each():
+            with self.subTest(m.name), self.cluster() as c:
+                p = self.end(m.start(c, [(3, DIRECT)], "permitted"))
+                self.assertIn("ok 10 checks", p.out)
+                self.assertEqual(self.taken(p), (10, 0), p.report())
 
     def test_single_threaded(self):
         """Without MPI_THREAD_MULTIPLE non-blocking calls stay with MPI."""
@@ -103,6 +113,42 @@ class Programs(unittest.TestCase):
                         self.assertIn("ok 6 checks", p.out)
                         self.assertEqual(self.taken(p), (5, 1), p.report())
 
+    def test_fortran_module(self):
+        """A program that is not linked with MPI loads a library that is, as Python loads its modules."""
+        found = [m for m in self.each() if shutil.which(m.fortran) and shutil.which("gfortran")]
+        if not found:
+            self.skipTest("gfortran is not installed")
+        for m in found:
+            with self.subTest(m.name), self.cluster() as c:
+                module = c.dir / "fortran.so"
+                subprocess.run([m.fortran, "-O1", "-DWAY=1", "-fallow-argument-mismatch", "-shared", "-fPIC", "-o",
+                                module, harness.ROOT / "tests/mpi/table.F90"],
+                               check=True, capture_output=True, cwd=c.dir)  # fmt: skip
+                load = f"import ctypes; ctypes.CDLL('{module}').main(0, None)"
+                p = self.end(m.start(c, [(3, DIRECT)], program=["/usr/bin/python3", "-c", load]))
+                self.assertIn("ok 6 checks", p.out)
+                self.assertEqual(self.taken(p), (5, 1), p.report())
+
+    def test_an_agent_alone(self):
+        """A node's agent knows the reducers: the ranks need no file."""
+        for m in self.each():
+            with self.subTest(m.name), self.cluster(agents=1) as c:
+                env = REQUIRED | {"REDUCTION_CONFIG": None, "REDUCTION_AGENT": c.socket_path(0)}
+                p = self.end(m.start(c, [(2, env)], "errors"))
+                self.assertEqual(self.taken(p), (1, 0), p.report())
+
+    def test_too_many_communicators(self):
+        """The reducers refuse one job more: after a short time MPI does the work of its communicator."""
+        for m in self.each():
+            with (
+                self.subTest(m.name),
+                self.cluster(config={"timeouts": {"connect": "10min"}}, server_config={"server": {"max_jobs": 2}}) as c,
+            ):
+                env = {"REDUCTION_MODE": "direct", "TABLE_NODES": "2"}
+                p = self.end(m.start(c, [(2, env)], "many", 3))
+                self.assertEqual(self.taken(p), (3, 1), p.report())
+                self.assertRegex(p.err, "MPI itself does the work of a communicator: .*server.max_jobs")
+
     def test_off(self):
         for m in self.each():
             with self.subTest(m.name), self.cluster(start=False) as c:
@@ -147,7 +193,7 @@ class Programs(unittest.TestCase):
     def test_required_ends_the_program(self):
         for m in self.each():
             with self.subTest(m.name), self.cluster(start=False, config={"timeouts": {"connect": "1s"}}) as c:
-                p = self.end(m.start(c, [(2, DIRECT)]), 1)
+                p = self.end(m.start(c, [(1, DIRECT | LATE), (1, DIRECT)]), 1)
                 self.assertRegex(p.err, r"reduction-mpi: rank 0: REDUCTION_MPI is required, and the reducers cannot be "
                                         r"used: .*127\.0\.0\.1")  # fmt: skip
 
@@ -157,16 +203,17 @@ class Programs(unittest.TestCase):
                 none = {"REDUCTION_CONFIG": None}
                 p = self.end(m.start(c, [(2, none)], "errors"))
                 self.assertIn("1 because REDUCTION_CONFIG is not set on all ranks", p.err)
-                p = self.end(m.start(c, [(2, REQUIRED | none)]), 1)
+                p = self.end(m.start(c, [(1, REQUIRED | none | LATE), (1, REQUIRED | none)]), 1)
                 self.assertIn("REDUCTION_MPI is required, but REDUCTION_CONFIG is not set on all ranks", p.err)
 
     def test_wrong_settings(self):
+        """The first rank that finds it ends the program, which may be any."""
         for m in self.each():
             with self.subTest(m.name), self.cluster(start=False) as c:
                 for name, expected in (("REDUCTION_MPI", "off, auto or required"),
                                        ("REDUCTION_MPI_MIN_BYTES", "a number of bytes")):  # fmt: skip
                     p = self.end(m.start(c, [(2, {name: "1k"})], "errors"), 1)
-                    self.assertRegex(p.err, f'rank 0: {name} is "1k", {expected}')
+                    self.assertRegex(p.err, fr'rank \d: {name} is "1k", {expected}')
 
     def test_a_rank_without_the_library(self):
         """It cannot take part; the others say what is wrong, and no wrong sum comes out."""
