@@ -120,10 +120,11 @@ JAX_EXPORT int MPIABI_Allreduce(const void *send, void *recv, int count, jax_han
 	struct jax_comm *c;
 	reduction_op o;
 
-	if (!jax_usable(comm, &c) || !jax_type_of(type, count, "MPI_Allreduce", &t) ||
-	    !jax_op_of(op, t, "MPI_Allreduce", &o))
+	if (!jax_begin(comm, &c))
 		return JAX_ERROR;
-	return reduce(c, t, (uintptr_t)send == MPIABI_IN_PLACE ? recv : send, recv, (size_t)count, o);
+	if (!jax_type_of(type, count, "MPI_Allreduce", &t) || !jax_op_of(op, t, "MPI_Allreduce", &o))
+		return jax_end(JAX_ERROR);
+	return jax_end(reduce(c, t, (uintptr_t)send == MPIABI_IN_PLACE ? recv : send, recv, (size_t)count, o));
 }
 
 JAX_EXPORT int MPIABI_Reduce_scatter(const void *send, void *recv, const int *counts, jax_handle type, jax_handle op,
@@ -136,21 +137,22 @@ JAX_EXPORT int MPIABI_Reduce_scatter(const void *send, void *recv, const int *co
 	char *whole;
 	int rc;
 
-	if (!jax_usable(comm, &c) || !jax_type_of(type, counts[0], "MPI_Reduce_scatter", &t) ||
-	    !jax_op_of(op, t, "MPI_Reduce_scatter", &o))
+	if (!jax_begin(comm, &c))
 		return JAX_ERROR;
+	if (!jax_type_of(type, counts[0], "MPI_Reduce_scatter", &t) || !jax_op_of(op, t, "MPI_Reduce_scatter", &o))
+		return jax_end(JAX_ERROR);
 	for (int i = 0; i < c->size; i++) {
 		before += i < c->rank ? (size_t)counts[i] : 0;
 		sum += (size_t)counts[i];
 	}
 	whole = malloc(sum ? sum * t->size : 1);
 	if (!whole)
-		return jax_fail("out of memory for a reduce-scatter of %zu elements", sum);
+		return jax_end(jax_fail("out of memory for a reduce-scatter of %zu elements", sum));
 	rc = reduce(c, t, (uintptr_t)send == MPIABI_IN_PLACE ? recv : send, whole, sum, o);
 	if (!rc)
 		memcpy(recv, whole + before * t->size, (size_t)counts[c->rank] * t->size);
 	free(whole);
-	return rc;
+	return jax_end(rc);
 }
 
 JAX_EXPORT int MPIABI_Allgather(const void *send, int count, jax_handle type, void *recv, int recv_count,
@@ -161,20 +163,22 @@ JAX_EXPORT int MPIABI_Allgather(const void *send, int count, jax_handle type, vo
 	size_t bytes;
 
 	(void)recv_count, (void)recv_type;
-	if (!jax_usable(comm, &c) || !jax_type_of(type, count, "MPI_Allgather", &t))
+	if (!jax_begin(comm, &c))
 		return JAX_ERROR;
+	if (!jax_type_of(type, count, "MPI_Allgather", &t))
+		return jax_end(JAX_ERROR);
 	bytes = (size_t)count * t->size;
-	return jax_gather(c, (uintptr_t)send == MPIABI_IN_PLACE ? (char *)recv + bytes * (size_t)c->rank : send, recv,
-			  bytes);
+	if ((uintptr_t)send == MPIABI_IN_PLACE)
+		send = (char *)recv + bytes * (size_t)c->rank;
+	return jax_end(jax_gather(c, send, recv, bytes));
 }
 
-JAX_EXPORT int MPIABI_Bcast(void *buf, int count, jax_handle type, int root, jax_handle comm)
+static int broadcast(struct jax_comm *c, void *buf, int count, jax_handle type, int root)
 {
 	const struct jax_type *t;
-	struct jax_comm *c;
 	reduction_error e;
 
-	if (!jax_usable(comm, &c) || !jax_type_of(type, count, "MPI_Bcast", &t))
+	if (!jax_type_of(type, count, "MPI_Bcast", &t))
 		return JAX_ERROR;
 	if (c->size == 1)
 		return JAX_SUCCESS;
@@ -183,14 +187,25 @@ JAX_EXPORT int MPIABI_Bcast(void *buf, int count, jax_handle type, int root, jax
 		   : JAX_SUCCESS;
 }
 
-JAX_EXPORT int MPIABI_Barrier(jax_handle comm)
+JAX_EXPORT int MPIABI_Bcast(void *buf, int count, jax_handle type, int root, jax_handle comm)
 {
 	struct jax_comm *c;
+
+	return jax_begin(comm, &c) ? jax_end(broadcast(c, buf, count, type, root)) : JAX_ERROR;
+}
+
+static int barrier(struct jax_comm *c)
+{
 	reduction_error e;
 
-	if (!jax_usable(comm, &c))
-		return JAX_ERROR;
 	if (c->size == 1)
 		return JAX_SUCCESS;
 	return reduction_barrier(c->group->comm, &e) ? jax_fail_error("barrier of JAX", &e) : JAX_SUCCESS;
+}
+
+JAX_EXPORT int MPIABI_Barrier(jax_handle comm)
+{
+	struct jax_comm *c;
+
+	return jax_begin(comm, &c) ? jax_end(barrier(c)) : JAX_ERROR;
 }

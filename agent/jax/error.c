@@ -9,6 +9,7 @@
 
 struct jax_state jax_state = {
     .lock = PTHREAD_MUTEX_INITIALIZER,
+    .idle = PTHREAD_COND_INITIALIZER,
     .world = {.broken = "the job is not open: call jax.distributed.initialize() after `import reduction.jax`"}};
 
 /* The sentence of the last error on this thread: XLA asks for it right after the call. */
@@ -39,20 +40,34 @@ struct jax_comm *jax_comm_of(jax_handle comm)
 	return comm == MPIABI_COMM_WORLD ? &jax_state.world : (struct jax_comm *)comm;
 }
 
-bool jax_usable(jax_handle handle, struct jax_comm **ret)
+bool jax_begin(jax_handle handle, struct jax_comm **ret)
 {
 	struct jax_comm *c = handle == MPIABI_COMM_NULL ? NULL : jax_comm_of(handle);
+	char why[sizeof c->broken];
 
 	if (!c) {
 		jax_fail("this process is not in the communicator");
 		return false;
 	}
-	if (c->broken[0]) {
-		jax_fail("%s", c->broken);
+	pthread_mutex_lock(&jax_state.lock);
+	memcpy(why, c->broken, sizeof why);
+	jax_state.calls += !why[0];
+	pthread_mutex_unlock(&jax_state.lock);
+	if (why[0]) {
+		jax_fail("%s", why);
 		return false;
 	}
 	*ret = c;
 	return true;
+}
+
+int jax_end(int rc)
+{
+	pthread_mutex_lock(&jax_state.lock);
+	if (--jax_state.calls == 0)
+		pthread_cond_broadcast(&jax_state.idle);
+	pthread_mutex_unlock(&jax_state.lock);
+	return rc;
 }
 
 JAX_EXPORT int MPIABI_Error_string(int code, char *text, int *len)

@@ -56,6 +56,7 @@ static int open_group(struct jax_group *g)
 struct jax_group *jax_group_of(const int *members, int size)
 {
 	struct jax_group *g;
+	bool closing;
 
 	pthread_mutex_lock(&jax_state.lock);
 	for (g = jax_state.groups; g && !is_group(g, members, size); g = g->next)
@@ -77,14 +78,32 @@ struct jax_group *jax_group_of(const int *members, int size)
 	pthread_mutex_lock(&jax_state.lock);
 	g->next = jax_state.groups;
 	jax_state.groups = g;
+	closing = jax_state.world.broken[0] != '\0';
 	pthread_mutex_unlock(&jax_state.lock);
+	if (closing) {
+		jax_fail("the job was closed while a group of processes was opened");
+		return NULL;
+	}
 	return g;
 }
 
 static void break_comm(struct jax_comm *c, const char *why)
 {
-	snprintf(c->broken, sizeof c->broken, "%.507s", why);
-	c->group = NULL;
+	if (!c->broken[0])
+		snprintf(c->broken, sizeof c->broken, "%.507s", why);
+}
+
+/* Lets all calls fail, and those in progress end. */
+static void end_calls(const char *why)
+{
+	for (struct jax_comm *c = jax_state.comms; c; c = c->next)
+		break_comm(c, why);
+	break_comm(&jax_state.world, why);
+	for (struct jax_group *g = jax_state.groups; g && jax_state.calls; g = g->next)
+		if (g->comm)
+			reduction_abort(g->comm, why, NULL);
+	while (jax_state.calls)
+		pthread_cond_wait(&jax_state.idle, &jax_state.lock);
 }
 
 void jax_close_all(const char *why)
@@ -92,11 +111,14 @@ void jax_close_all(const char *why)
 	struct jax_group *g, *next;
 
 	pthread_mutex_lock(&jax_state.lock);
-	for (struct jax_comm *c = jax_state.comms; c; c = c->next)
-		if (!c->broken[0])
-			break_comm(c, why);
-	if (jax_state.world.group)
-		break_comm(&jax_state.world, why);
+	end_calls(why);
+	for (struct jax_comm *c = jax_state.comms; c; c = c->next) {
+		break_comm(c, why);
+		c->group = NULL;
+		c->requests = NULL; /* MPIABI_Wait frees them */
+	}
+	jax_state.world.group = NULL;
+	jax_state.world.requests = NULL;
 	g = jax_state.groups;
 	jax_state.groups = NULL;
 	pthread_mutex_unlock(&jax_state.lock);
@@ -184,13 +206,15 @@ JAX_EXPORT int MPIABI_Comm_split(jax_handle comm, int color, int key, jax_handle
 {
 	struct jax_comm *c = NULL, *made = calloc(1, sizeof *made);
 	char why[JAX_ERROR_TEXT];
+	bool begun;
 	int len, rc;
 
 	*ret = MPIABI_COMM_NULL;
 	if (!made)
 		return jax_fail("out of memory for a communicator");
 	made->size = 1;
-	rc = jax_usable(comm, &c) ? split(c, made, color, key) : JAX_ERROR;
+	begun = jax_begin(comm, &c);
+	rc = begun ? split(c, made, color, key) : JAX_ERROR;
 	if (rc) {
 		MPIABI_Error_string(rc, why, &len);
 		break_comm(made, why);
@@ -200,7 +224,7 @@ JAX_EXPORT int MPIABI_Comm_split(jax_handle comm, int color, int key, jax_handle
 	jax_state.comms = made;
 	pthread_mutex_unlock(&jax_state.lock);
 	*ret = (jax_handle)made;
-	return rc;
+	return begun ? jax_end(rc) : rc;
 }
 
 /* Groups stay open until the job is closed: XLA makes a communicator of the same ranks

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Start, end and errors. The happy path: reduction_jax_open(), MPIABI_Init_thread, calls,
- * MPIABI_Finalize. Failure mode: XLA ignores an error of MPIABI_Init_thread and of
- * MPIABI_Comm_split; then each later call returns that error. */
+ * MPIABI_Finalize, more calls, reduction_jax_close(): jax calls MPIABI_Finalize while
+ * computations that the program has started go on. Failure mode: XLA ignores an error of
+ * MPIABI_Init_thread and of MPIABI_Comm_split; then each later call returns that error. */
 #include "agent/jax/state.h"
 
 #include <stdio.h>
@@ -17,6 +18,7 @@ static void take_group(struct jax_group *g, int rank)
 {
 	struct jax_comm *w = &jax_state.world;
 
+	pthread_mutex_lock(&jax_state.lock);
 	w->group = g;
 	w->rank = rank;
 	w->size = g->size;
@@ -24,6 +26,7 @@ static void take_group(struct jax_group *g, int rank)
 	jax_state.groups = g;
 	jax_state.failed[0] = '\0';
 	jax_state.finalized = false;
+	pthread_mutex_unlock(&jax_state.lock);
 }
 
 int reduction_jax_open(int rank, int world_size, const char *run, reduction_error *err)
@@ -61,7 +64,7 @@ int reduction_jax_open(int rank, int world_size, const char *run, reduction_erro
 
 void reduction_jax_close(void)
 {
-	jax_close_all("the job is closed");
+	jax_close_all("the job is closed, since the process ends");
 }
 
 int reduction_jax_failed(char *text)
@@ -112,7 +115,6 @@ JAX_EXPORT int MPIABI_Initialized(int *flag)
 
 JAX_EXPORT int MPIABI_Finalize(void)
 {
-	jax_close_all("the job is closed: MPI_Finalize was called");
 	jax_state.finalized = true;
 	return JAX_SUCCESS;
 }

@@ -71,16 +71,14 @@ static void start_all(struct jax_comm *c)
 	}
 }
 
-static int queue(void *data, int count, jax_handle type, bool sends, int peer, jax_handle comm, jax_handle *ret)
+static int queue(struct jax_comm *c, void *data, int count, jax_handle type, bool sends, int peer, jax_handle *ret)
 {
 	const char *what = sends ? "MPI_Isend" : "MPI_Irecv";
 	struct jax_request *r, **at;
 	const struct jax_type *t;
-	struct jax_comm *c;
 	int own, other;
 
-	*ret = MPIABI_REQUEST_NULL;
-	if (!jax_usable(comm, &c) || !jax_type_of(type, count, what, &t))
+	if (!jax_type_of(type, count, what, &t))
 		return JAX_ERROR;
 	if (peer < 0 || peer >= c->size || peer == c->rank)
 		return jax_fail("%s: rank %d of %d cannot exchange messages with rank %d", what, c->rank, c->size,
@@ -109,21 +107,33 @@ static int queue(void *data, int count, jax_handle type, bool sends, int peer, j
 JAX_EXPORT int MPIABI_Isend(const void *buf, int count, jax_handle type, int to, int tag, jax_handle comm,
 			    jax_handle *request)
 {
+	struct jax_comm *c;
+
 	(void)tag;
-	return queue((void *)(uintptr_t)buf, count, type, true, to, comm, request);
+	*request = MPIABI_REQUEST_NULL;
+	if (!jax_begin(comm, &c))
+		return JAX_ERROR;
+	return jax_end(queue(c, (void *)(uintptr_t)buf, count, type, true, to, request));
 }
 
 JAX_EXPORT int MPIABI_Irecv(void *buf, int count, jax_handle type, int from, int tag, jax_handle comm,
 			    jax_handle *request)
 {
+	struct jax_comm *c;
+
 	(void)tag;
-	return queue(buf, count, type, false, from, comm, request);
+	*request = MPIABI_REQUEST_NULL;
+	if (!jax_begin(comm, &c))
+		return JAX_ERROR;
+	return jax_end(queue(c, buf, count, type, false, from, request));
 }
 
 JAX_EXPORT int MPIABI_Wait(jax_handle *request, void *status)
 {
 	struct jax_request *r;
+	struct jax_comm *c;
 	reduction_error e;
+	bool begun;
 	int rc;
 
 	(void)status;
@@ -131,14 +141,15 @@ JAX_EXPORT int MPIABI_Wait(jax_handle *request, void *status)
 		return JAX_SUCCESS;
 	r = (struct jax_request *)*request;
 	*request = MPIABI_REQUEST_NULL;
-	if (!r->started)
-		start_all(r->comm);
+	begun = jax_begin((jax_handle)r->comm, &c);
+	if (begun && !r->started)
+		start_all(c);
 	if (r->op)
 		rc = reduction_wait(r->op, -1, &e) ? jax_fail_error("message of JAX", &e) : JAX_SUCCESS;
 	else
-		rc = jax_fail("%s", r->error);
+		rc = r->started ? jax_fail("%s", r->error) : JAX_ERROR;
 	free(r);
-	return rc;
+	return begun ? jax_end(rc) : rc;
 }
 
 JAX_EXPORT int MPIABI_Sendrecv(const void *send, int count, jax_handle type, int to, int tag, void *recv,
@@ -162,8 +173,10 @@ JAX_EXPORT int MPIABI_Alltoall(const void *send, int count, jax_handle type, voi
 	size_t bytes;
 	int rc = JAX_SUCCESS;
 
-	if (!jax_usable(comm, &c) || !jax_type_of(type, count, "MPI_Alltoall", &t))
+	if (!jax_begin(comm, &c))
 		return JAX_ERROR;
+	if (!jax_type_of(type, count, "MPI_Alltoall", &t))
+		return jax_end(JAX_ERROR);
 	bytes = (size_t)count * t->size;
 	memcpy((char *)recv + bytes * (size_t)c->rank, (const char *)send + bytes * (size_t)c->rank, bytes);
 	for (int i = 1; i < c->size && !rc; i++) {
@@ -172,5 +185,5 @@ JAX_EXPORT int MPIABI_Alltoall(const void *send, int count, jax_handle type, voi
 		rc = MPIABI_Sendrecv((const char *)send + bytes * (size_t)to, count, type, to, 0,
 				     (char *)recv + bytes * (size_t)from, recv_count, recv_type, from, 0, comm, NULL);
 	}
-	return rc;
+	return jax_end(rc);
 }

@@ -38,7 +38,9 @@ struct jax_comm {
 
 /* This process. XLA passes no context. */
 struct jax_state {
-	pthread_mutex_t lock; /* of all but `world`, which changes only while XLA makes no call */
+	pthread_mutex_t lock;
+	pthread_cond_t idle; /* calls became 0 */
+	int calls;           /* of XLA in progress: between jax_begin() and jax_end() */
 	struct jax_comm world;
 	struct jax_group *groups;
 	struct jax_comm *comms;
@@ -66,14 +68,18 @@ int jax_fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
 int jax_fail_error(const char *what, const reduction_error *e);
 /* Returns the communicator of a handle. */
 struct jax_comm *jax_comm_of(jax_handle comm);
-/* Finds a rank's communicator. False: the error is kept. */
-bool jax_usable(jax_handle handle, struct jax_comm **ret);
+/* Begins a call on a communicator, whose group stays open until jax_end(). False: the
+ * error is kept, and nothing has begun. */
+bool jax_begin(jax_handle handle, struct jax_comm **ret);
+/* Ends the call. Returns rc. */
+int jax_end(int rc);
 
 /* group.c */
 /* Finds or opens the group of these ranks of the job; all of them must call. NULL: the
  * error is kept. The caller owns nothing. */
 struct jax_group *jax_group_of(const int *members, int size);
-/* Closes all. Communicators of XLA stay, and return `why`. */
+/* Closes all. Calls in progress are aborted, and it waits for their ends. Communicators of
+ * XLA stay, and return `why`. */
 void jax_close_all(const char *why);
 
 /* type.c */
@@ -96,7 +102,7 @@ int jax_gather(struct jax_comm *c, const void *send, void *recv, size_t bytes);
 /* Opens the job. Another one that is open is closed first. `run` (may be NULL) as in
  * reduction_options. */
 JAX_EXPORT int reduction_jax_open(int rank, int world_size, const char *run, reduction_error *err);
-/* Closes the job and all groups. */
+/* Closes the job and all groups, at the end of the process. */
 JAX_EXPORT void reduction_jax_close(void);
 /* Copies the first error of a call of XLA's to text, which has room for 508 bytes.
  * Returns whether there was one. */

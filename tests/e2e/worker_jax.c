@@ -2,15 +2,17 @@
 /* A rank of test_jax_library.py: opens libreduction-jax.so as jaxlib does and calls all
  * functions that it implements, with numbers whose results are known.
  *
- *     worker_jax LIBRARY INTERFACE RANK WORLD_SIZE [lost]
+ *     worker_jax LIBRARY INTERFACE RANK WORLD_SIZE [lost|busy]
  *
  * `lost`: the last rank ends after a barrier, and the others print the error of the next
- * one. */
+ * one. `busy`: the job is closed while another thread is in barriers. */
 #include "agent/jax/abi.h"
 #include "agent/lib/include/reduction.h"
 
 #include <complex.h>
 #include <dlfcn.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -381,6 +383,29 @@ static int lose_a_rank(void)
 	return 0;
 }
 
+static atomic_int barriers;
+
+/* A thread of XLA: ends with the first error. */
+static void *pass_barriers(void *none)
+{
+	while (FUNCTION(MPIABI_Barrier)(constant("MPIABI_COMM_WORLD")) == JAX_SUCCESS)
+		atomic_fetch_add(&barriers, 1);
+	return none;
+}
+
+static int close_busy(void)
+{
+	pthread_t thread;
+
+	EXPECT(pthread_create(&thread, NULL, pass_barriers, NULL) == 0);
+	while (atomic_load(&barriers) < 10)
+		;
+	((void (*)(void))(uintptr_t)name("reduction_jax_close"))();
+	EXPECT(pthread_join(thread, NULL) == 0);
+	EXPECT_ERROR(FUNCTION(MPIABI_Barrier)(constant("MPIABI_COMM_WORLD")), "the job is closed");
+	return 0;
+}
+
 int main(int argc, char **argv)
 {
 	int flag;
@@ -397,7 +422,7 @@ int main(int argc, char **argv)
 	((void (*)(void))(uintptr_t)name("mpiwrapper_export_fortran_constants_"))();
 	open_job();
 	if (argc > 5)
-		return lose_a_rank();
+		return strcmp(argv[5], "busy") ? lose_a_rank() : close_busy();
 	try_interface(argv[2]);
 	try_types();
 	try_gather(3);
@@ -409,6 +434,8 @@ int main(int argc, char **argv)
 	try_splits();
 	EXPECT(FUNCTION(MPIABI_Finalize)() == 0);
 	EXPECT(FUNCTION(MPIABI_Finalized)(&flag) == 0 && flag);
+	EXPECT(FUNCTION(MPIABI_Barrier)(constant("MPIABI_COMM_WORLD")) == 0);
+	((void (*)(void))(uintptr_t)name("reduction_jax_close"))();
 	EXPECT_ERROR(FUNCTION(MPIABI_Barrier)(constant("MPIABI_COMM_WORLD")), "the job is closed");
 	return 0;
 }

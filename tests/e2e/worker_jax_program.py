@@ -173,10 +173,9 @@ def loss_of(weights, x, y):
     return jnp.mean((x @ weights[-1] - y) ** 2)
 
 
-def train():
-    """Data-parallel steps of an MLP: says each loss. `pause` holds each step back, so that a test can end a reducer."""
+def prepare():
+    """Returns what a training needs: a function of a step, the weights, and the data."""
     mesh = start()
-    steps, pause = int(sys.argv[2]), float(sys.argv[3])
     random = numpy.random.default_rng(RANK)
     x = random.normal(size=(32, 16)).astype("float32")
     y = numpy.sin(x.sum(1, keepdims=True))
@@ -189,10 +188,27 @@ def train():
         loss, gradients = jax.value_and_grad(loss_of)(weights, x, y)
         return [w - 0.05 * g for w, g in zip(weights, gradients)], loss
 
+    return step, weights, x, y
+
+
+def train():
+    """Data-parallel steps of an MLP: says each loss. `pause` holds each step back, so that a test can end a reducer."""
+    steps, pause = int(sys.argv[2]), float(sys.argv[3])
+    step, weights, x, y = prepare()
     for number in range(steps):
         weights, loss = step(weights, x, y)
         worker.say("step", number=number, loss=float(loss))
         time.sleep(pause)
 
 
-{f.__name__: f for f in (collectives, refused, meshes, outside, again, train)}[sys.argv[1]]()
+def unread():
+    """The same without a wait in any step; only the ranks that are named read the last loss, and the others end."""
+    steps, readers = int(sys.argv[2]), sys.argv[3:]
+    step, weights, x, y = prepare()
+    for number in range(steps):
+        weights, loss = step(weights, x, y)
+    if str(RANK) in readers:
+        worker.say("step", number=number, loss=float(loss))
+
+
+{f.__name__: f for f in (collectives, refused, meshes, outside, again, train, unread)}[sys.argv[1]]()

@@ -56,11 +56,13 @@ def _load_jax() -> Any:
     os.environ[_LIBRARY] = path
     os.environ[_CHOICE] = "mpi"
     library = _declare(ctypes.CDLL(path))
+    atexit.register(library.reduction_jax_close)  # before jax's functions, so after them at the end
     library.reduction_jax_loading(1)
-    import jax
-    import jax.distributed
-
-    library.reduction_jax_loading(0)
+    try:
+        import jax
+        import jax.distributed
+    finally:
+        library.reduction_jax_loading(0)
     return library
 
 
@@ -69,6 +71,8 @@ def _declare(library: ctypes.CDLL) -> ctypes.CDLL:
     library.reduction_jax_open.restype = ctypes.c_int
     library.reduction_jax_failed.argtypes = [ctypes.c_char_p]
     library.reduction_jax_failed.restype = ctypes.c_int
+    library.reduction_jax_close.argtypes = []
+    library.reduction_jax_close.restype = None
     library.reduction_jax_loading.argtypes = [ctypes.c_int]
     library.reduction_jax_loading.restype = None
     return library

@@ -93,6 +93,19 @@ class Jax(unittest.TestCase):
         for a, b in zip(ours[0], theirs):
             self.assertAlmostEqual(a, b, delta=2e-4 * theirs[0])
 
+    def test_rank_that_does_not_wait_for_its_last_steps(self):
+        """XLA computes on after the end of the program, and another rank reads the result."""
+        with harness.Cluster(reducers=2) as c:
+            want = self.losses(self.run_all(c, 3, "train", 30, 0)[0])[-1]
+            for readers in ([0], [2], []):
+                with self.subTest(readers=readers):
+                    workers = self.run_all(c, 3, "unread", 30, *readers)
+                    for rank, w in enumerate(workers):
+                        found = self.losses(w)
+                        self.assertEqual(len(found), rank in readers, w.report())
+                        for loss in found:
+                            self.assertAlmostEqual(loss, want, delta=1e-4 * want)
+
     def test_transformer_is_that_of_gloo(self):
         """200 steps of a transformer with 30 tensors."""
         argv = [harness.PYTHON, harness.ROOT / "bench/step/worker_jax.py", "--model", "transformer", "--steps", 198]
