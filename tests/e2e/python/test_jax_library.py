@@ -60,7 +60,8 @@ class Library(unittest.TestCase):
                 self.assertNotIn("this jaxlib wants another interface", said)
 
     def test_jaxlib_ends_the_process(self):
-        self.assertIn("this jaxlib wants another interface", self.import_beside("import ctypes; ctypes.CDLL(None).exit(1)"))
+        said = self.import_beside("import ctypes; ctypes.CDLL(None).exit(1)")
+        self.assertIn("this jaxlib wants another interface", said)
 
 
 if __name__ == "__main__":
