@@ -132,7 +132,9 @@ bench-rebalance: $(bin) ## shares of reducers follow a link that becomes slow, b
 	$(PYTHON) bench/rebalance/bench.py --build $(B) $(ARGS)
 bench-noise: $(bin) ## shares of reducers keep still under random cross traffic for an hour, needs root; ARGS=--help
 	$(PYTHON) bench/rebalance/noise.py --build $(B) $(ARGS)
-.PHONY: bench-rebalance bench-noise
+bench-come-and-go: $(bin) ## all bars of reducers that come and go in one table, 2 hours, needs root; ARGS='--parts half,drain'
+	$(PYTHON) bench/come_and_go.py --build $(B) $(ARGS)
+.PHONY: bench-rebalance bench-noise bench-come-and-go
 bench-elastic: $(bin) ## reducers come and go in a running job on shaped links, beside the plan, 3 minutes, needs root; ARGS=--help
 	$(PYTHON) bench/elastic/bench.py --build $(B) $(ARGS)
 .PHONY: bench-elastic
