@@ -86,6 +86,8 @@ bool rs_config_take_addresses(struct rs_reducer *reducer, const struct rs_config
 
 		if (strcmp(f->id, reducer->id) != 0)
 			continue;
+		if (f->shared)
+			return false;
 		if (!strcmp(f->address, reducer->address) && !strcmp(f->grpc, reducer->grpc) &&
 		    !strcmp(f->tls_name, reducer->tls_name))
 			return false;

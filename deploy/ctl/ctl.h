@@ -67,11 +67,21 @@ struct command {
  * REDUCTION_CONFIG or REDUCTION_REDUCERS, else the defaults. Errors: those of
  * rs_cluster_load_or_file. */
 int load_config(struct rs_config *ret, const struct call *call, struct rs_err *e);
+/* The addresses of the name that was looked up last, so that each name is looked up once
+ * for all its slots. All zero: none was. */
+struct shared_name {
+	char name[RS_ADDRESS_MAX];
+	char (*sorted)[RS_ADDRESS_MAX]; /* owned */
+	unsigned n;
+	int rc; /* of getaddrinfo */
+};
+
 /* Writes the address that stands for a reducer whose name is shared, of its gRPC port or
- * of the one for workers. Looks the name up, and may wait for name servers. Errors:
- * RS_EIO, with a sentence; RS_ENOMEM. */
-int shared_address(const struct rs_config *cfg, unsigned reducer, bool grpc, char ret[RS_ADDRESS_MAX],
-		   struct rs_err *e);
+ * of the one for workers. Looks the name up if it is another one than `last`, and may
+ * wait for name servers. Errors: RS_EIO, with a sentence; RS_ENOMEM. */
+int shared_address(struct shared_name *last, const struct rs_config *cfg, unsigned reducer, bool grpc,
+		   char ret[RS_ADDRESS_MAX], struct rs_err *e);
+void shared_name_close(struct shared_name *last);
 /* Returns the name of a call's file for messages. */
 const char *file_name(const struct call *call);
 

@@ -226,6 +226,7 @@ int probe_all(struct probe **ret, const struct rs_config *cfg, uint32_t timeout_
 	struct probe *probes = calloc(cfg->reducers_n, sizeof *probes);
 	struct question *all = calloc(cfg->reducers_n, sizeof *all);
 	struct tls_texts texts = {.certificate = NULL};
+	struct shared_name last = {.n = 0};
 	struct wire_options opt = {.ctx = NULL};
 	struct auth_secret secret = {.len = 0};
 	struct rpc_tls tls;
@@ -239,7 +240,7 @@ int probe_all(struct probe **ret, const struct rs_config *cfg, uint32_t timeout_
 		rc = open_options(&opt, &texts, &tls, cfg, e);
 	for (unsigned i = 0; !rc && i < cfg->reducers_n; i++) {
 		if (!cfg->reducers[i].shared ||
-		    shared_address(cfg, i, cfg->job.grpc, probes[i].address, &probes[i].why))
+		    shared_address(&last, cfg, i, cfg->job.grpc, probes[i].address, &probes[i].why))
 			snprintf(probes[i].address, sizeof probes[i].address, "%s",
 				 rs_config_address(cfg, &cfg->reducers[i]));
 		all[i] = (struct question){.probe = &probes[i],
@@ -255,6 +256,7 @@ int probe_all(struct probe **ret, const struct rs_config *cfg, uint32_t timeout_
 		opt.rpc->client_free(opt.client);
 
 	SSL_CTX_free(opt.ctx);
+	shared_name_close(&last);
 	tls_texts_free(&texts);
 	auth_secret_clear(&secret);
 	free(all);

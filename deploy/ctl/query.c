@@ -92,18 +92,19 @@ static int take_address(struct reducers *a, const char *address, struct rs_err *
 
 /* Adds a machine of a name that slots share, if there is one for this slot. Jobs say
  * themselves which slot it fills. */
-static void add_shared(struct reducers *a, const struct rs_config *cfg, unsigned reducer)
+static void add_shared(struct reducers *a, struct shared_name *last, const struct rs_config *cfg, unsigned reducer)
 {
 	char address[RS_ADDRESS_MAX], name[RS_HOST_MAX];
 	struct rs_err e;
 
 	rs_config_tls_name(&cfg->reducers[reducer], name);
-	if (shared_address(cfg, reducer, true, address, &e) == RS_OK)
+	if (shared_address(last, cfg, reducer, true, address, &e) == RS_OK)
 		add_reducer(a, "", address, name);
 }
 
 static int take_file(struct reducers *a, const struct call *call, bool admin, struct rs_err *e)
 {
+	struct shared_name last = {.n = 0};
 	struct rs_config cfg;
 	int rc = load_config(&cfg, call, e);
 	const char *token;
@@ -112,10 +113,11 @@ static int take_file(struct reducers *a, const struct call *call, bool admin, st
 		return rc;
 	for (unsigned i = 0; i < cfg.reducers_n; i++) {
 		if (cfg.reducers[i].shared)
-			add_shared(a, &cfg, i);
+			add_shared(a, &last, &cfg, i);
 		else if (cfg.reducers[i].grpc[0])
 			add_reducer(a, cfg.reducers[i].id, cfg.reducers[i].grpc, cfg.reducers[i].tls_name);
 	}
+	shared_name_close(&last);
 	if (!a->reducers_n && cfg.reducers[0].shared) /* the query says why the name gives no address */
 		add_reducer(a, cfg.reducers[0].id, cfg.reducers[0].grpc, cfg.reducers[0].tls_name);
 	if (rs_config_has_slots(&cfg) && a->reducers_n > cfg.job.min_reducers)

@@ -6,6 +6,7 @@
 #include "deploy/ctl/ctl.h"
 
 #include <netdb.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -51,31 +52,47 @@ static unsigned print_sorted(char (*to)[RS_ADDRESS_MAX], const struct addrinfo *
 	return kept;
 }
 
-int shared_address(const struct rs_config *cfg, unsigned reducer, bool grpc, char ret[RS_ADDRESS_MAX], struct rs_err *e)
+/* Looks a name up. */
+static int look_up(struct shared_name *to, const char *name, struct rs_err *e)
 {
 	struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICSERV}, *list = NULL;
-	const char *name = text_of(&cfg->reducers[reducer], grpc);
-	unsigned index = index_of(cfg, reducer, grpc), n;
-	char(*sorted)[RS_ADDRESS_MAX];
-	struct rs_host_port to;
-	int rc = rs_host_port_split(&to, name, false, e);
+	struct rs_host_port at;
+	int rc = rs_host_port_split(&at, name, false, e);
 
 	if (rc)
 		return rc;
-	sorted = calloc(SHARED_MOST, sizeof *sorted);
-	if (!sorted)
-		return rs_oom(e, SHARED_MOST * sizeof *sorted, "the addresses of %s", name);
-	rc = getaddrinfo(to.host, to.port, &hints, &list);
-	n = rc ? 0 : print_sorted(sorted, list, to.port);
-	if (rc)
-		rs_fail(e, RS_EIO, "its name cannot be resolved: %s", gai_strerror(rc));
-	else if (index >= n)
-		rc = rs_fail(e, RS_EIO, "its slot is empty: its name has %u address%s, for other slots", n,
-			     n == 1 ? "" : "es");
-	else
-		memcpy(ret, sorted[index], RS_ADDRESS_MAX);
+	if (!to->sorted)
+		to->sorted = calloc(SHARED_MOST, sizeof *to->sorted);
+	if (!to->sorted)
+		return rs_oom(e, SHARED_MOST * sizeof *to->sorted, "the addresses of %s", name);
+	to->rc = getaddrinfo(at.host, at.port, &hints, &list);
+	to->n = to->rc ? 0 : print_sorted(to->sorted, list, at.port);
+	snprintf(to->name, sizeof to->name, "%s", name);
 	if (list)
 		freeaddrinfo(list);
-	free(sorted);
-	return rc ? e->code : RS_OK;
+	return RS_OK;
+}
+
+int shared_address(struct shared_name *last, const struct rs_config *cfg, unsigned reducer, bool grpc,
+		   char ret[RS_ADDRESS_MAX], struct rs_err *e)
+{
+	const char *name = text_of(&cfg->reducers[reducer], grpc);
+	unsigned index = index_of(cfg, reducer, grpc);
+	int rc = strcasecmp(last->name, name) ? look_up(last, name, e) : RS_OK;
+
+	if (rc)
+		return rc;
+	if (last->rc)
+		return rs_fail(e, RS_EIO, "its name cannot be resolved: %s", gai_strerror(last->rc));
+	if (index >= last->n)
+		return rs_fail(e, RS_EIO, "its slot is empty: its name has %u address%s, for other slots", last->n,
+			       last->n == 1 ? "" : "es");
+	memcpy(ret, last->sorted[index], RS_ADDRESS_MAX);
+	return RS_OK;
+}
+
+void shared_name_close(struct shared_name *last)
+{
+	free(last->sorted);
+	*last = (struct shared_name){.n = 0};
 }

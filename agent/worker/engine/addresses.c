@@ -54,6 +54,22 @@ static void addresses_take(struct engine *en, unsigned reducer, const struct rs_
 	       rs_kv_s("job", en->opt.job), rs_kv_u("rank", en->opt.rank), rs_kv_s("file", en->addresses.source.file));
 }
 
+/* Slots share a name from the start of a job, or not at all. */
+static void addresses_refuse_shared(struct engine *en, const struct rs_config *fresh)
+{
+	bool shared = false, before = false;
+
+	for (unsigned i = 0; i < fresh->reducers_n; i++)
+		shared |= fresh->reducers[i].shared;
+	for (unsigned i = 0; i < en->addresses.reducers_n; i++)
+		before |= en->addresses.reducers[i].shared;
+	if (shared && !before)
+		rs_log(en->opt.log, RS_LOG_WARN, "reducer-address", rs_kv_s("result", "kept the previous addresses"),
+		       rs_kv_s("job", en->opt.job), rs_kv_u("rank", en->opt.rank),
+		       rs_kv_s("reason", "in the changed file several slots share a name, which a job does from its "
+					 "start or not at all"));
+}
+
 void engine_refresh_addresses(struct engine *en)
 {
 	struct engine_addresses *a = &en->addresses;
@@ -69,6 +85,7 @@ void engine_refresh_addresses(struct engine *en)
 	}
 	for (unsigned i = 0; i < a->reducers_n; i++)
 		addresses_take(en, i, &fresh);
+	addresses_refuse_shared(en, &fresh);
 	rs_config_close(&fresh);
 }
 

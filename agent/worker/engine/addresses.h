@@ -45,5 +45,7 @@ void engine_addresses_close(struct engine_addresses *a);
 /* names.c: the same for the names alone. */
 int engine_names_init(struct engine_addresses *a, bool grpc, struct rs_err *e);
 void engine_names_close(struct engine_addresses *a);
+/* Abandons the lookups, before their wakeup is closed. */
+void engine_names_abandon(struct engine_addresses *a);
 
 #endif

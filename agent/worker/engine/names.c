@@ -63,13 +63,20 @@ int engine_names_init(struct engine_addresses *a, bool grpc, struct rs_err *e)
 	return rc;
 }
 
-void engine_names_close(struct engine_addresses *a)
+void engine_names_abandon(struct engine_addresses *a)
 {
 	for (unsigned i = 0; i < a->names_n; i++) {
-		name_slots_close(&a->names[i].slots);
 		if (a->names[i].lookup)
 			lookup_abandon(a->names[i].lookup);
+		a->names[i].lookup = NULL;
 	}
+}
+
+void engine_names_close(struct engine_addresses *a)
+{
+	engine_names_abandon(a);
+	for (unsigned i = 0; i < a->names_n; i++)
+		name_slots_close(&a->names[i].slots);
 	free(a->names);
 	free(a->name_of);
 	free(a->slot_of);

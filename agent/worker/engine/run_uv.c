@@ -86,6 +86,7 @@ void engine_close_conns(struct engine *en)
 	free(en->conns);
 	en->conns = NULL;
 	en->conns_n = 0;
+	engine_names_abandon(&en->addresses);
 }
 
 static void engine_close_if_done(struct engine *en)

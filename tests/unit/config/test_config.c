@@ -353,6 +353,8 @@ START_TEST(addresses_are_taken_from_another_reading)
 {
 	static const char slots[] = "job: {min_reducers: 1}\n"
 				    "reducers: [{id: a, address: h1}, {id: b, address: h2, tls_name: n}, {id: c}]\n",
+			  shared[] = "job: {min_reducers: 1}\n"
+				     "reducers: [{id: b, address: \"pool:7600\"}, {id: c, address: \"pool:7600\"}]\n",
 			  later[] = "reducers: [{id: x, address: h9}, {id: b, address: h3, weight: 9}]\n";
 	struct rs_config cfg, fresh;
 	struct rs_reducer a, b, c;
@@ -384,6 +386,10 @@ START_TEST(addresses_are_taken_from_another_reading)
 	ck_assert_str_eq(b.tls_name, "");
 	ck_assert_double_eq(b.weight, 1);
 	ck_assert(!rs_config_take_addresses(&b, &fresh));
+	rs_config_close(&fresh);
+	parse(&fresh, shared, strlen(shared)); /* a running job takes no name that slots share */
+	ck_assert(!rs_config_take_addresses(&b, &fresh));
+	ck_assert_str_eq(b.address, "h3:7600");
 	rs_config_close(&fresh);
 	rs_config_close(&cfg);
 }
