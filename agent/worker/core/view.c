@@ -237,9 +237,9 @@ void view_apply(struct exchange *x, uint64_t now_ms)
 {
 	struct rs_err e;
 
+	x->view_number = control_view_number(&x->view);
 	if (x->state >= EXCHANGE_ENDING)
 		return;
-	x->view_number = control_view_number(&x->view);
 	if (!view_any_lives(x)) {
 		view_fail_without_reducers(x, now_ms);
 		return;
