@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Start, end and errors. The happy path: reduction_jax_open(), MPIABI_Init_thread, calls,
  * MPIABI_Finalize, more calls, reduction_jax_close(): jax calls MPIABI_Finalize while
- * computations that the program has started go on. Failure mode: XLA ignores an error of
- * MPIABI_Init_thread and of MPIABI_Comm_split; then each later call returns that error. */
+ * computations that the program has started go on. Failure mode: XLA ignores an error
+ * of MPIABI_Init_thread and of MPIABI_Comm_split; then each later call returns it. */
 #include "agent/jax/state.h"
 
 #include <stdio.h>

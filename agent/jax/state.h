@@ -78,8 +78,8 @@ int jax_end(int rc);
 /* Finds or opens the group of these ranks of the job; all of them must call. NULL: the
  * error is kept. The caller owns nothing. */
 struct jax_group *jax_group_of(const int *members, int size);
-/* Closes all. Calls in progress are aborted, and it waits for their ends. Communicators of
- * XLA stay, and return `why`. */
+/* Closes all. Calls in progress are aborted, and it waits for their ends. Communicators
+ * of XLA stay, and return `why`. */
 void jax_close_all(const char *why);
 
 /* type.c */

@@ -88,8 +88,8 @@ struct mpi {
 	struct mpi_type types[MPI_TYPES_MAX];
 	unsigned types_n;
 	struct mpi_functions call;
-	/* Variables of Open MPI's Fortran, for all objects and for that of the caller, since
-	 * each may have its own; NULL: none. */
+	/* Variables of Open MPI's Fortran, for all objects and for that of the caller,
+	 * since each may have its own; NULL: none. */
 	const void *fortran_in_place[2], *fortran_bottom[2];
 };
 

@@ -30,7 +30,8 @@
 
 struct job;
 
-/* Invariant: constant after shim_get() but for report, opened and, below the lock, jobs. */
+/* Invariant: constant after shim_get() but for report, opened and, below the lock,
+ * jobs. */
 struct shim {
 	struct mpi mpi;
 	struct settings settings;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A library to preload into a rank of MPI: it comes back late from the all-reduces by which
- * libreduction-mpi.so lets ranks agree. */
+/* A library to preload into a rank of MPI: it comes back late from the all-reduces by
+ * which libreduction-mpi.so lets ranks agree. */
 #include <dlfcn.h>
 #include <stdint.h>
 #include <time.h>

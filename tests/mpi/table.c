@@ -207,7 +207,8 @@ static void broadcast(MPI_Comm comm, long n, int root)
 	checks++;
 }
 
-/* Half of the ranks have a matrix by columns, in a type without gaps, the others by rows. */
+/* Half of the ranks have a matrix by columns, in a type without gaps, the others by
+ * rows. */
 static void transposed(MPI_Comm comm, int root)
 {
 	enum { N = 320 };

@@ -209,7 +209,7 @@ static void balance_conclude(struct balance *b, const struct balance_reducer *r,
 	if (ret->kind == BALANCE_EVEN || b->slow_paths > BALANCE_PATIENCE)
 		balance_solve(w, r, n, ret);
 	b->last = ret->kind;
-	b->last_about = ret->kind == BALANCE_SLOW_RANK ? ret->rank : ret->reducer;
+	b->last_about = ret->kind == BALANCE_SLOW_RANK ? ret->rank : ret->home ? RS_REDUCERS_MAX : ret->reducer;
 	if (b->last != last || b->last_about != about ||
 	    (ret->kind == BALANCE_SHARES &&
 	     (b->tried || now_ms - b->changed_ms < (ret->home ? BALANCE_HOME_MS : b->pause_ms))))

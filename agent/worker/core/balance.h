@@ -113,7 +113,7 @@ struct balance {
 	uint64_t undone_ms;        /* when a change was undone soon */
 	struct balance_move moved; /* the last change */
 	enum balance_kind last;    /* of the last complete window */
-	unsigned last_about;       /* which reducer, or rank */
+	unsigned last_about;       /* which reducer, or rank; RS_REDUCERS_MAX: the shares of the configuration */
 	unsigned slow_paths;       /* windows in a row with BALANCE_SLOW_PATH */
 	uint64_t changed_ms;       /* the last change of the view */
 	uint32_t pause_ms;         /* no change for so long after it */

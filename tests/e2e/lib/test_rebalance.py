@@ -119,7 +119,7 @@ class Rebalance(unittest.TestCase):
             self.assertTrue(ports)
             lab.set_path_rate(1, RANKS, "5mbit", ports)
             line = self.wait_for(log, "rebalanced")
-            self.assertRegex(line, r"the path between rank 1 and reducer r0 .* is slow: .*; all ranks connect to it anew")
+            self.assertRegex(line, r"path between rank 1 and reducer r0 .* is slow: .*; all ranks connect to it anew")
             self.wait_for(log, "reducer-back")
             self.assertTrue(lab.ports(1, RANKS))
             self.assertFalse(set(ports) & set(lab.ports(1, RANKS)))

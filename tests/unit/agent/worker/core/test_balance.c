@@ -329,6 +329,27 @@ START_TEST(changes_that_last_are_none)
 }
 END_TEST
 
+/* After a repair the others are all busy, and now one is the busiest and then another. */
+START_TEST(home_does_not_wait_for_one_reducer)
+{
+	struct balance_reducer r[N] = {{true, 10, 500, 0, 300, 600, 1, 10},
+				       {true, 20, 1000, 0, 500, 1000, 2, 10},
+				       {true, 20, 990, 0, 500, 1000, 0, 10},
+				       {true, 20, 990, 0, 500, 1000, 3, 10}};
+	uint64_t now_ms = 100000;
+	struct balance_verdict v;
+	struct balance b;
+
+	balance_init(&b);
+	feed(&b, r, ALL, MIB, &now_ms);
+	r[1].busy = 990;
+	r[2].busy = 1000;
+	v = feed(&b, r, ALL, MIB, &now_ms);
+	ck_assert_int_eq(v.kind, BALANCE_SHARES);
+	ck_assert(v.home);
+}
+END_TEST
+
 static const struct balance_reducer slow_path[N] = {{true, 16, 1000, 0, 100, 990, 2, 0},
 						    {true, 16, 250, 0, 100, 120, 0, 0},
 						    {true, 16, 250, 0, 100, 120, 1, 0},
@@ -416,6 +437,7 @@ int main(void)
 	tcase_add_loop_test(tc, effects_are_judged, 0, sizeof effects / sizeof effects[0]);
 	tcase_add_test(tc, pauses_grow);
 	tcase_add_test(tc, accidents_make_it_careful);
+	tcase_add_test(tc, home_does_not_wait_for_one_reducer);
 	tcase_add_test(tc, changes_that_last_are_none);
 	tcase_add_test(tc, shares_follow_a_path_that_stays_slow);
 	tcase_add_test(tc, new_connections_become_rare);
