@@ -92,7 +92,8 @@ def follow_rows(rows, least):
         of = {r["way"]: r for r in rows if r["case"] == case}
         ratio = of["on"]["changed"] / of["best"]["changed"]
         name = {"half": "a reducer's link at half its rate", "path": "one path at 1/16",
-                "cpu": "a reducer's processor taken", "collision": "one path at 1/16, others are free"}[case]  # fmt: skip
+                "cpu": "a reducer's processor taken",
+                "collision": "one path at 1/16, others are free"}[case]  # fmt: skip
         yield (f"{name}, {of['on']['rate']}", f"{of['off']['changed']} MB/s stays, **{of['on']['changed']}** follows, "
                f"{of['best']['changed']} best fixed map: {ratio:.0%}", f">= {least:.0%}",
                ratio >= least and not any(r["wrong"] for r in of.values()))  # fmt: skip

@@ -53,8 +53,8 @@ class Programs(unittest.TestCase):
                 self.assertRegex(c.reducers[0].err, r"job-started job=test@\w+ generation=0 run=mpi-\w+ world_size=2")
 
     def test_permitted(self):
-        """Ranks store a matrix in another order, in types without gaps. A communicator is freed before the program waits
-        for its operation."""
+        """Ranks store a matrix in another order, in types without gaps. A communicator is freed before the program
+        waits for its operation."""
         for m in self.each():
             with self.subTest(m.name), self.cluster() as c:
                 p = self.end(m.start(c, [(3, DIRECT)], "permitted"))
