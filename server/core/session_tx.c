@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The sending side of a session. Before START there is an answer to PROBE, between two
  * control frames. Results are sent out of the accumulators without a copy. The order is:
- * the result that is partly sent, or else control frames; then results, those of higher
- * priorities first. session_sent counts in the same order. */
+ * the rest of the result that is partly sent; control frames, which would never come if
+ * each call ended within a result; then results, those of higher priorities first.
+ * session_sent counts in the same order. */
 #include "common/assert.h"
 #include "server/core/stripe.h"
 #include "server/core/stripe_view.h"
@@ -123,11 +124,10 @@ unsigned session_send_target(struct session *s, struct iovec *iov, unsigned max)
 		return 0;
 	if (s->probe == SESSION_PROBE_ANSWER && (s->echo_off || s->control_off == s->control_len))
 		return session_offer_answer(s, iov, max);
-	if (!s->result_off)
-		session_queue_due(s);
-	if (s->result_off) {
+	session_queue_due(s);
+	if (s->result_off)
 		n += session_offer_result(s, &s->streams[s->partial], s->result_off, iov);
-	} else if (s->control_len > s->control_off) {
+	if (s->control_len > s->control_off) {
 		s->control_inflight = s->control_len - s->control_off;
 		iov[n++] = (struct iovec){s->control + s->control_off, s->control_inflight};
 	}
@@ -164,9 +164,42 @@ static struct session_stream *session_sending(struct session *s)
 	return NULL;
 }
 
+/* Removes up to n > 0 bytes of the control frames of the last send target. Returns how
+ * many are left. */
+static size_t session_sent_control(struct session *s, size_t n)
+{
+	size_t part = n < s->control_inflight ? n : s->control_inflight;
+
+	s->control_inflight -= (unsigned)part;
+	s->control_off += (unsigned)part;
+	rs_assert(s->control_off <= s->control_len);
+	if (s->control_off == s->control_len)
+		s->control_off = s->control_len = 0;
+	return n - part;
+}
+
+/* The same for the first result of a stream. */
+static size_t session_sent_result(struct session *s, struct session_stream *t, size_t n)
+{
+	const struct tx_result *r = &t->results[t->results_head];
+	uint32_t left = session_result_bytes(r) - s->result_off;
+
+	rs_assert(t->offered > 0 && t->offered <= t->results_n);
+	rs_assert(s->result_off < session_result_bytes(r));
+	if (n < left) {
+		s->result_off += (uint32_t)n;
+		s->partial = (unsigned)(t - s->streams);
+		return 0;
+	}
+	t->offered--;
+	if (r->kind != TX_FETCH)
+		stripe_trace(s->stripe, TRACE_RETURNED, r->slot, s->rank, session_result_bytes(r) - FRAME_HEADER);
+	session_pop_result(s, t);
+	return n - left;
+}
+
 void session_sent(struct session *s, size_t n, uint64_t now_ms)
 {
-	size_t control = n < s->control_inflight ? n : s->control_inflight;
 	struct session_stream *t;
 
 	s->last_tx_ms = now_ms;
@@ -175,28 +208,15 @@ void session_sent(struct session *s, size_t n, uint64_t now_ms)
 		session_sent_answer(s, n); /* there are no results yet */
 		return;
 	}
-	s->control_off += (unsigned)control;
-	rs_assert(s->control_off <= s->control_len);
-	if (s->control_off == s->control_len)
-		s->control_off = s->control_len = 0;
-	n -= control;
-	while (n && (t = session_sending(s))) {
-		const struct tx_result *r = &t->results[t->results_head];
-		uint32_t left = session_result_bytes(r) - s->result_off;
-
-		rs_assert(t->offered > 0 && t->offered <= t->results_n);
-		rs_assert(s->result_off < session_result_bytes(r));
-		if (n < left) {
-			s->result_off += (uint32_t)n;
-			s->partial = (unsigned)(t - s->streams);
-			return;
+	while (n) {
+		if (!s->result_off && s->control_inflight) {
+			n = session_sent_control(s, n);
+			continue;
 		}
-		n -= left;
-		t->offered--;
-		if (r->kind != TX_FETCH)
-			stripe_trace(s->stripe, TRACE_RETURNED, r->slot, s->rank,
-				     session_result_bytes(r) - FRAME_HEADER);
-		session_pop_result(s, t);
+		t = session_sending(s);
+		if (!t)
+			break;
+		n = session_sent_result(s, t, n);
 	}
 	if (s->draining)
 		session_ready(s);

@@ -63,6 +63,18 @@ void link_join_failed(struct link *l, const char *reason, enum rs_loss how, uint
 	link_retry(l, now_ms);
 }
 
+/* The connection was at rest, for the next generation, which must not have it now. */
+static void link_close_soon(struct link *l, uint64_t now_ms)
+{
+	struct exchange *x = l->x;
+
+	x->links_changed = true;
+	if (x->state < EXCHANGE_ENDING)
+		return;
+	x->flush_by_ms = now_ms + LINK_FLUSH_MS;
+	x->next_ms = min64(x->next_ms, x->flush_by_ms);
+}
+
 void link_violation(struct link *l, uint64_t now_ms, const char *fmt, ...)
 {
 	const struct rs_reducer *r = link_reducer(l);
@@ -74,6 +86,10 @@ void link_violation(struct link *l, uint64_t now_ms, const char *fmt, ...)
 	vsnprintf(what, sizeof what, fmt, ap);
 	va_end(ap);
 	l->keeps = false;
+	if (l->state >= LINK_LEAVING) {
+		link_close_soon(l, now_ms);
+		return;
+	}
 	if (l->x->retaining && (l->x->state == EXCHANGE_RUNNING || l->state >= LINK_JOINED)) {
 		link_lost(l, &(struct loss){.why = what}, now_ms);
 		return;

@@ -127,6 +127,39 @@ START_TEST(urgent_results_go_first)
 }
 END_TEST
 
+/* Each write ends within a result, as on a slow connection with a full queue. A question
+ * goes out behind the result that is partly sent, and not behind all of them. */
+START_TEST(a_question_does_not_wait_for_all_results)
+{
+	const struct frame *f = &(struct frame){0};
+	struct fw_world fw;
+	struct frame h[3];
+	const uint8_t *payload;
+
+	fw_running(&fw, &(struct fw_options){.world = 2, .window = 4});
+	fw_grant(&fw, 0, 0);
+	for (uint64_t seq = 0; seq < 3; seq++)
+		for (unsigned r = 0; r < 2; r++)
+			fw_contribute(&fw, r, fw_data(&fw, RS_SUM, RS_FLOAT32, seq, 16, 0));
+	fw_feed_all(&fw, 100);
+	fw_grant(&fw, 0, 7);
+	fw_flush(&fw);
+	lane_ask(fw.lane, FAKE_JOB, fw.params.lane, 0, 2);
+	for (unsigned i = 0; i < 3; i++) {
+		fw_grant(&fw, 0, 128);
+		fw_flush(&fw);
+		if (fw_take(&fw, 0, &h[i], &payload))
+			f = &h[i];
+		if (f->type == FRAME_PING)
+			break;
+	}
+	ck_assert_uint_eq(f->type, FRAME_PING);
+	fw_grant(&fw, 0, SIZE_MAX);
+	fw_flush(&fw);
+	fw_close(&fw);
+}
+END_TEST
+
 /* The same at the end of the job: a partly sent result is completed, whatever its
  * priority. */
 START_TEST(abort_drops_results_of_every_priority)
@@ -530,6 +563,7 @@ int main(void)
 	tcase_add_loop_test(tc, abort_waits_for_a_partly_sent_result, 0, 300);
 	tcase_add_loop_test(tc, urgent_results_go_first, 0, 385);
 	tcase_add_loop_test(tc, abort_drops_results_of_every_priority, 0, 385);
+	tcase_add_test(tc, a_question_does_not_wait_for_all_results);
 	tcase_add_test(tc, only_offered_results_count_as_sent);
 	tcase_add_loop_test(tc, start_reaches_a_worker_that_did_not_read_for_long, 0, 2);
 	tcase_add_loop_test(tc, silence_is_answered_with_ping, 0, 2);

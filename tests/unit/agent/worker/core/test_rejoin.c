@@ -6,9 +6,14 @@
 
 #include <check.h>
 #include <stdlib.h>
+#include <string.h>
 
 static const char two[] = "reducers: [{id: r0, address: \"127.0.0.1:1\"}, {id: r1, address: \"127.0.0.1:2\"}]\n"
 			  "job: {failover: fail}\nsharding: {shards: 2, chunk_bytes: 1024, window: 2}\n";
+
+/* the same, and the job survives the loss of a reducer */
+static const char survivor[] = "reducers: [{id: r0, address: \"127.0.0.1:1\"}, {id: r1, address: \"127.0.0.1:2\"}]\n"
+			       "sharding: {shards: 2, chunk_bytes: 1024, window: 2}\n";
 
 /* Opens an exchange of rank 0 that runs, and in which link 0 has sent a part of DATA. */
 static void open_partly_sent(struct reducers *f, struct reducers_op *o)
@@ -90,6 +95,38 @@ START_TEST(damage_of_the_last_generation_is_no_refusal)
 }
 END_TEST
 
+/* The job is over, and its connections are at rest for the next generation. Bytes are
+ * damaged on one: it is closed, and nobody connects to that reducer again. */
+START_TEST(damage_at_rest_ends_the_connection)
+{
+	struct rs_err e;
+	struct reducers f;
+	unsigned tries;
+
+	reducers_open_offering(&f, _i ? survivor : two, 2, 4000, FEATURES_ALL);
+	f.welcome = f.start = false;
+	reducers_pump(&f);
+	for (unsigned i = 0; i < f.links_n; i++)
+		join(&f, i);
+	reducers_pump(&f);
+	ck_assert_int_eq(exchange_state(f.x), EXCHANGE_RUNNING);
+	tries = f.l[0].tries;
+	rs_fail(&e, RS_EABORTED, "enough");
+	exchange_abort(f.x, e.code, e.msg, f.now_ms);
+	reducers_pump(&f);
+	ck_assert_int_eq(exchange_state(f.x), EXCHANGE_ENDED);
+	ck_assert(f.x->links[0].keeps);
+	memset(f.x->links[0].header, 'x', FRAME_HEADER);
+	exchange_received(f.x, 0, FRAME_HEADER, f.now_ms);
+	ck_assert(!f.x->links[0].keeps);
+	reducers_advance(&f, 3000);
+	ck_assert_int_eq(f.x->links[0].state, LINK_CLOSED);
+	ck_assert_uint_eq(f.l[0].tries, tries);
+	ck_assert(f.x->links[1].keeps);
+	reducers_close(&f);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("rejoin");
@@ -99,6 +136,7 @@ int main(void)
 
 	tcase_add_test(tc, a_frame_of_a_broken_connection_is_dropped);
 	tcase_add_test(tc, damage_of_the_last_generation_is_no_refusal);
+	tcase_add_loop_test(tc, damage_at_rest_ends_the_connection, 0, 2);
 	suite_add_tcase(suite, tc);
 	runner = srunner_create(suite);
 	srunner_run_all(runner, CK_ENV);
