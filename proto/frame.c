@@ -62,6 +62,15 @@ uint32_t frame_checksum(const void *data, size_t len)
 	return (uint32_t)XXH3_64bits(data, len);
 }
 
+/* Returns what is in the place of `tensors`. An operation that is not an all-reduce has
+ * no group. */
+static uint32_t frame_tensors(const struct operation *o)
+{
+	if (o->sharded)
+		return o->parts;
+	return o->op == FRAME_OP_BROADCAST ? o->root + 1 : o->tensors;
+}
+
 void frame_encode(const struct frame *f, uint8_t out[FRAME_HEADER])
 {
 	out[AT_MAGIC] = 'R';
@@ -71,7 +80,7 @@ void frame_encode(const struct frame *f, uint8_t out[FRAME_HEADER])
 	out[AT_FLAGS] = f->flags;
 	out[AT_PRIORITY] = f->of.priority;
 	out[AT_DTYPE] = (uint8_t)(f->of.dtype | f->of.up << 4);
-	out[AT_OP] = (uint8_t)(f->of.op | f->of.down << 5);
+	out[AT_OP] = (uint8_t)(f->of.op | f->of.sharded << 3 | f->of.down << 5);
 	put32(out + AT_PAYLOAD_LEN, f->payload_len);
 	put32(out + AT_CHUNK, f->chunk);
 	put64(out + AT_SEQ, f->of.seq);
@@ -80,13 +89,13 @@ void frame_encode(const struct frame *f, uint8_t out[FRAME_HEADER])
 	put32(out + AT_GENERATION, f->generation);
 	put32(out + AT_NAME_HASH, f->of.name_hash);
 	put32(out + AT_CHUNK_ELEMS, f->chunk_elems);
-	put32(out + AT_TENSORS, f->of.op == FRAME_OP_BROADCAST ? f->of.root + 1 : f->of.tensors);
+	put32(out + AT_TENSORS, frame_tensors(&f->of));
 	put32(out + AT_PAYLOAD_SUM, f->payload_sum);
 	put32(out + AT_HEADER_SUM, frame_checksum(out, AT_HEADER_SUM));
 }
 
-/* Reads the description of the operation. A broadcast has no group: the root's rank + 1
- * has its place; 0: not known. */
+/* Reads the description of the operation: see frame_tensors(). Without a number of parts
+ * the op stays what it is, which nobody knows. */
 static struct operation frame_operation(const uint8_t in[FRAME_HEADER])
 {
 	struct operation o = {
@@ -101,8 +110,13 @@ static struct operation frame_operation(const uint8_t in[FRAME_HEADER])
 	    .down = in[AT_OP] >> 5,
 	};
 
-	o.size = (uint8_t)rs_dtype_size(o.dtype);
-	if (o.op == FRAME_OP_BROADCAST) {
+	o.size = rs_dtype_size(o.dtype) & OPERATION_SIZE;
+	if (o.op & 8 && o.tensors) {
+		o.sharded = 1;
+		o.op &= 23;
+		o.parts = o.tensors;
+		o.tensors = 0;
+	} else if (o.op == FRAME_OP_BROADCAST) {
 		o.root = o.tensors - 1;
 		o.tensors = 0;
 	}

@@ -2,14 +2,29 @@
 #include "proto/operation.h"
 
 #include "common/dtype.h"
+#include "proto/frame.h"
 
 #include <inttypes.h>
 #include <stdio.h>
+
+static void operation_describe_sharded(char *buf, size_t size, const struct operation *o)
+{
+	if (operation_is_gather(o))
+		snprintf(buf, size, "an all-gather of %" PRIu64 " %s in %" PRIu32 " parts", o->count,
+			 rs_dtype_name(o->dtype), o->parts);
+	else
+		snprintf(buf, size, "a reduce-scatter %s of %" PRIu64 " %s in %" PRIu32 " parts", rs_op_name(o->op),
+			 o->count, rs_dtype_name(o->dtype), o->parts);
+}
 
 void operation_describe(char *buf, size_t size, const struct operation *o)
 {
 	char root[32] = "";
 
+	if (o->sharded) {
+		operation_describe_sharded(buf, size, o);
+		return;
+	}
 	if (o->root != OPERATION_ANY_ROOT)
 		snprintf(root, sizeof root, " from rank %" PRIu32, o->root);
 	if (o->op == FRAME_OP_BROADCAST)
@@ -38,12 +53,33 @@ uint32_t operation_chunk_elems(const struct operation *o, uint32_t chunk_bytes, 
 	return (n < most ? n : most) & ~(uint32_t)(RS_WIRE_BLOCK - 1);
 }
 
+uint64_t operation_chunks(const struct operation *o, uint32_t chunk_elems)
+{
+	return o->sharded ? o->parts * frame_chunks(o->count / o->parts, chunk_elems)
+			  : frame_chunks(o->count, chunk_elems);
+}
+
+struct operation_place operation_place(const struct operation *o, uint32_t chunk_elems, uint32_t chunk)
+{
+	struct operation_place p = {.first = (uint64_t)chunk * chunk_elems};
+	uint64_t part = o->count;
+
+	if (o->sharded) {
+		part = o->count / o->parts;
+		p.offset = (uint64_t)(chunk / o->parts) * chunk_elems;
+		p.part = (chunk % o->parts + chunk / o->parts) % o->parts;
+		p.first = p.part * part + p.offset;
+	}
+	p.elems = frame_chunk_len(part, chunk_elems, o->sharded ? chunk / o->parts : chunk);
+	return p;
+}
+
 int operation_check_same(const struct operation_call *call_a, const struct operation_call *call_b, struct rs_err *e)
 {
 	const struct operation *a = call_a->of, *b = call_b->of;
 	char text_a[OPERATION_TEXT], text_b[OPERATION_TEXT];
 
-	if (a->dtype != b->dtype || a->op != b->op || a->count != b->count || a->tensors != b->tensors ||
+	if (a->dtype != b->dtype || a->op != b->op || a->sharded != b->sharded || a->count != b->count || a->tensors != b->tensors ||
 	    (a->root != b->root && a->root != OPERATION_ANY_ROOT && b->root != OPERATION_ANY_ROOT)) {
 		operation_describe(text_a, sizeof text_a, a);
 		operation_describe(text_b, sizeof text_b, b);

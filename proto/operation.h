@@ -27,19 +27,33 @@ enum {
  * bytes. */
 enum { FRAME_OP_BROADCAST = 16 };
 
+enum {
+	OPERATION_PARTS_MAX = 1 << 20, /* most parts of a sharded operation */
+	OPERATION_SIZE = 127,          /* the bits of `size` */
+};
+
 /* One operation as one rank called it. Frames, messages, and all that run an operation
- * have it as a member. Invariant: size is that of dtype. */
+ * have it as a member. Invariant: size is that of dtype.
+ *
+ * A sharded operation has as many equal parts as there are training processes, and each
+ * process owns one. With an op of enum rs_op it is a reduce-scatter: each process gets
+ * its part of the reduction. With FRAME_OP_BROADCAST it is an all-gather: each process
+ * contributes its part, and all get all parts. */
 struct operation {
 	uint64_t seq;       /* number of the operation in its communicator, from 0 */
-	uint64_t count;     /* elements on every rank */
-	uint32_t root;      /* of a broadcast: a rank, or OPERATION_ANY_ROOT: not known here; else 0 */
+	uint64_t count;     /* elements on every rank; if sharded, of all parts together */
+	union {
+		uint32_t root;  /* of a broadcast: a rank, or OPERATION_ANY_ROOT: not known here; else 0 */
+		uint32_t parts; /* if sharded */
+	};
 	uint32_t tensors;   /* tensors of the group that shares the operation; 0: it is not a group */
 	uint32_t name_hash; /* frame_name_hash() of its name, of a group: of all names and counts; 0: no name */
 	uint8_t dtype : 4;  /* enum rs_dtype */
 	uint8_t up : 4;     /* enum rs_wire: encoding of the contributions */
 	uint8_t op : 5;     /* enum rs_op or FRAME_OP_BROADCAST */
 	uint8_t down : 3;   /* enum rs_wire: encoding of the result */
-	uint8_t size;       /* bytes of an element; 0: dtype is unknown */
+	uint8_t size : 7;   /* bytes of an element; 0: dtype is unknown */
+	uint8_t sharded : 1;
 	uint8_t priority;   /* 0: least urgent; values above the highest priority mean the highest; OPERATION_AUTO */
 };
 
@@ -102,6 +116,31 @@ static inline uint32_t operation_down_bytes(const struct operation *o, uint32_t 
 {
 	return (uint32_t)rs_wire_bytes(o->down, o->size, n);
 }
+
+/* The place of a chunk in its operation. */
+struct operation_place {
+	uint64_t first;  /* its first element */
+	uint64_t offset; /* if sharded: the same, counted from the beginning of its part */
+	uint32_t elems;
+	uint32_t part; /* if sharded */
+};
+
+static inline bool operation_is_scatter(const struct operation *o)
+{
+	return o->sharded && o->op != FRAME_OP_BROADCAST;
+}
+
+static inline bool operation_is_gather(const struct operation *o)
+{
+	return o->sharded && o->op == FRAME_OP_BROADCAST;
+}
+
+/* Returns the number of chunks, at least 1; if sharded, at least 1 for each part. */
+uint64_t operation_chunks(const struct operation *o, uint32_t chunk_elems);
+/* Returns the place of a chunk, without elements past the end. A sharded operation takes
+ * a chunk of each part in turn, and begins each round one part later: so neighbours in
+ * the order of chunks have different owners, and each part is on all reducers. */
+struct operation_place operation_place(const struct operation *o, uint32_t chunk_elems, uint32_t chunk);
 
 /* Writes "an all-reduce sum of 10 float32" or the like into buf. */
 void operation_describe(char *buf, size_t size, const struct operation *o);

@@ -158,7 +158,7 @@ int coll_all_reduce(struct coll *c, const void *send, void *recv, size_t count, 
 	    .of.count = count,
 	    .of.dtype = (uint8_t)dtype,
 	    .of.op = (uint8_t)op,
-	    .of.size = (uint8_t)rs_dtype_size((unsigned)dtype),
+	    .of.size = rs_dtype_size((unsigned)dtype) & OPERATION_SIZE,
 	    .done = coll_on_done,
 	    .user = r,
 	};

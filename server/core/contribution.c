@@ -27,7 +27,7 @@ static int contribution_check_operation(struct stripe *st, const struct slot *sl
 
 	/* before any text is made, since every contribution passes here */
 	if (o->dtype == first->dtype && o->op == first->op && o->count == first->count && o->root == first->root &&
-	    o->tensors == first->tensors && o->priority == first->priority && o->name_hash == first->name_hash &&
+	    o->sharded == first->sharded && o->tensors == first->tensors && o->priority == first->priority && o->name_hash == first->name_hash &&
 	    o->up == first->up && o->down == first->down)
 		return RS_OK;
 	return operation_check_same(
@@ -99,6 +99,19 @@ static int contribution_check_wire(const struct stripe *st, const struct operati
 	return RS_OK;
 }
 
+/* Checks what a sharded operation has in addition. */
+static int contribution_check_parts(const struct stripe *st, const struct operation *o, struct rs_err *e)
+{
+	if (!o->sharded)
+		return RS_OK;
+	if (!(st->features & FEATURE_SHARDED))
+		return rs_fail(e, RS_EPROTO, "a sharded operation came in a job that has agreed on none");
+	if (o->parts == 0 || o->parts > OPERATION_PARTS_MAX || o->count % o->parts)
+		return rs_fail(e, RS_EPROTO, "%" PRIu64 " elements came in %" PRIu32 " parts, which must be equal",
+			       o->count, o->parts);
+	return RS_OK;
+}
+
 /* Checks that the header of a contribution fits the job. It comes from the network, so
  * nothing is used unchecked. */
 static int contribution_check_header(const struct stripe *st, const struct frame *f, struct rs_err *e)
@@ -115,7 +128,7 @@ static int contribution_check_header(const struct stripe *st, const struct frame
 		return rs_fail(e, RS_EPROTO, "dtype %u is unknown", f->of.dtype);
 	if (f->of.op >= RS_OP_NR && !broadcast)
 		return rs_fail(e, RS_EPROTO, "operation type %u is unknown", f->of.op);
-	if (contribution_check_wire(st, &f->of, e))
+	if (contribution_check_wire(st, &f->of, e) || contribution_check_parts(st, &f->of, e))
 		return RS_EPROTO;
 	if (f->flags & FRAME_WIDE && (broadcast || !rs_dtype_is_half(f->of.dtype) || f->of.up))
 		return rs_fail(e, RS_EPROTO, "the WIDE flag does not go with %s of %s",
@@ -123,8 +136,8 @@ static int contribution_check_header(const struct stripe *st, const struct frame
 			       : f->of.up ? "encoded contributions"
 					  : "an all-reduce",
 			       rs_dtype_name(f->of.dtype));
-	if (root && !broadcast)
-		return rs_fail(e, RS_EPROTO, "the ROOT flag goes with a broadcast only");
+	if (root && !broadcast && !f->of.sharded)
+		return rs_fail(e, RS_EPROTO, "the ROOT flag does not go with an all-reduce");
 	if (f->of.priority >= st->p.priorities)
 		return rs_fail(e, RS_EPROTO, "priority %u is beyond the job's highest, which is %u", f->of.priority,
 			       st->p.priorities - 1);
@@ -134,9 +147,9 @@ static int contribution_check_header(const struct stripe *st, const struct frame
 	if (f->chunk_elems != elems)
 		return rs_fail(e, RS_EPROTO, "chunks of %u bytes have %u elements of %s instead of %u",
 			       st->p.chunk_bytes, f->chunk_elems, rs_dtype_name(f->of.dtype), elems);
-	if (f->chunk >= frame_chunks(f->of.count, f->chunk_elems))
+	if (f->chunk >= operation_chunks(&f->of, f->chunk_elems))
 		return rs_fail(e, RS_EPROTO, "chunk %u is past the end of %" PRIu64 " elements", f->chunk, f->of.count);
-	elems = frame_chunk_len(f->of.count, f->chunk_elems, f->chunk);
+	elems = operation_place(&f->of, f->chunk_elems, f->chunk).elems;
 	want = f->flags & FRAME_WIDE ? elems * (uint64_t)sizeof(float) : operation_up_bytes(&f->of, elems);
 	if (have || (broadcast && !root))
 		want = 0;
@@ -159,7 +172,7 @@ static void contribution_start_slot(struct stripe *st, struct slot *slot, const 
 	slot->started_us = slot->full_us = st->owner->now_us;
 	slot->worked_ns = 0;
 	slot->order = st->sessions[rank]->streams[f->of.priority].started;
-	slot->elems = frame_chunk_len(f->of.count, f->chunk_elems, f->chunk);
+	slot->elems = operation_place(&f->of, f->chunk_elems, f->chunk).elems;
 	slot->filled = 0;
 	slot->contributed = 0;
 	slot->have_n = 0;
@@ -188,11 +201,32 @@ static int contribution_take_slot(struct stripe *st, const struct frame *f, unsi
 	return RS_OK;
 }
 
-/* Stores the ROOT flag of a broadcast, which only one rank may set. */
+/* Fails because the ranks say that a chunk of a sharded operation has two owners, or
+ * none. */
+static int contribution_owners(struct stripe *st, const struct slot *slot, unsigned rank, struct rs_err *e)
+{
+	const struct frame *f = &slot->header;
+	uint32_t part = operation_place(&f->of, f->chunk_elems, f->chunk).part;
+	char name[160], other[160];
+
+	if (!slot->roots)
+		return rs_fail(e, RS_EMISMATCH,
+			       "ranks disagree about operation %" PRIu64 ": no rank says that part %" PRIu32 " is its own",
+			       f->of.seq, part);
+	return rs_fail(e, RS_EMISMATCH,
+		       "ranks disagree about operation %" PRIu64 ": both %s and %s say that part %" PRIu32
+		       " is their own",
+		       f->of.seq, stripe_rank_name(st, rank, name, sizeof name),
+		       stripe_rank_name(st, slot->root, other, sizeof other), part);
+}
+
+/* Stores the ROOT flag of a chunk, which only one rank may set. */
 static int contribution_take_root(struct stripe *st, struct slot *slot, unsigned rank, struct rs_err *e)
 {
 	char name[160], other[160];
 
+	if (slot->roots && slot->header.of.sharded)
+		return contribution_owners(st, slot, rank, e);
 	if (slot->roots++ > 0)
 		return rs_fail(e, RS_EMISMATCH,
 			       "ranks disagree about operation %" PRIu64
@@ -252,10 +286,12 @@ int contribution_complete(struct stripe *st, struct slot *slot, unsigned rank, s
 	if (!full)
 		return RS_OK;
 	slot->full_us = st->owner->now_us;
-	if (slot->have_n) {
+	if (slot->have_n || slot->contributed < st->p.world_size) {
 		retained_complete(st, slot);
 		return RS_OK;
 	}
+	if (slot->header.of.sharded && slot->roots == 0)
+		return contribution_owners(st, slot, rank, e);
 	if (broadcast && slot->roots == 0)
 		return rs_fail(e, RS_EMISMATCH, "no rank says that it is the root of broadcast %" PRIu64,
 			       slot->header.of.seq);

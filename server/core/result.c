@@ -14,10 +14,18 @@ static bool result_rank_takes_part(const struct stripe *st, unsigned rank)
 	return s && !s->paused && !s->departed;
 }
 
+/* Returns whether a rank gets the elements, and not the header alone. */
+static bool result_goes_to(const struct slot *slot, unsigned rank)
+{
+	bool root = slot->roots && rank == slot->root;
+
+	if (operation_is_scatter(&slot->header.of))
+		return root && !slot->have_n;
+	return !slot_bit(slot->have, rank) && !(slot->header.of.op == FRAME_OP_BROADCAST && root);
+}
+
 void result_queue(struct stripe *st, struct slot *slot)
 {
-	bool broadcast = slot->header.of.op == FRAME_OP_BROADCAST;
-
 	stripe_trace(st, TRACE_SUMMED, slot, 0, slot->result_len);
 	rs_assert(slot->unsent == 0 && !slot->fetching);
 	rs_assert(slot->contributed > 0);
@@ -25,11 +33,9 @@ void result_queue(struct stripe *st, struct slot *slot)
 	 * reach the port of rank 0 first
 	 */
 	for (unsigned i = 0, r = slot->header.chunk % st->p.world_size; i < st->p.world_size; i++) {
-		bool has = slot_bit(slot->have, r) || (broadcast && slot->roots && r == slot->root);
-
 		if (result_rank_takes_part(st, r)) {
 			slot->unsent++;
-			session_queue_result(st->sessions[r], slot, has ? TX_HEADER : TX_RESULT);
+			session_queue_result(st->sessions[r], slot, result_goes_to(slot, r) ? TX_RESULT : TX_HEADER);
 		}
 		r = r + 1 < st->p.world_size ? r + 1 : 0;
 	}

@@ -3,7 +3,8 @@
  * that has the result is asked for it (FETCH) -> its answer (KEPT) goes to the ranks that
  * do not have it. Results of later chunks wait in line until then, because ranks expect
  * results in the order of their contributions. No second sum is made: no two ranks may
- * get different bits.
+ * get different bits. Of a reduce-scatter only the owner of a part has its result, so
+ * nothing is fetched: HAVE says that the others need not wait.
  *
  * Failure modes: the asked rank departs: another one is asked. All ranks with the result
  * have departed: the job cannot go on. */
@@ -83,7 +84,7 @@ void retained_complete(struct stripe *st, struct slot *slot)
 	rs_assert(!slot->closed && !slot->fetching);
 	rs_assert(slot->have_n <= slot->contributed);
 	slot->closed = true;
-	if (slot->have_n == slot->contributed) {
+	if (slot->have_n == slot->contributed || operation_is_scatter(&slot->header.of)) {
 		slot_encode_result(slot, st->stable, false);
 		result_send(st, slot);
 		return;

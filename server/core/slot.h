@@ -34,8 +34,8 @@ struct slot {
 	unsigned fetch_from;
 	bool closed;    /* no further contribution is expected */
 	bool waiting;   /* the result is here and waits for the result of an earlier chunk */
-	unsigned roots; /* broadcast: number of ranks with the ROOT flag */
-	unsigned root;  /* broadcast: the rank with the ROOT flag */
+	unsigned roots; /* number of ranks with the ROOT flag */
+	unsigned root;  /* the rank with the ROOT flag: it has the elements (broadcast, all-gather) or gets them */
 	unsigned unsent;
 	uint32_t result_len; /* bytes of the result's payload */
 	uint8_t *acc;        /* accumulator, then the result; 64-byte aligned */
@@ -46,7 +46,7 @@ struct slot {
 	uint64_t *wide;                  /* deterministic, bit r: the stash of rank r contains float32 */
 	uint64_t *have;                  /* bit r: rank r has the result already */
 	uint8_t head[FRAME_HEADER];      /* header of the result, the same for all ranks */
-	uint8_t head_root[FRAME_HEADER]; /* the same without payload, for the root of a broadcast */
+	uint8_t head_root[FRAME_HEADER]; /* the same without payload, for ranks that get none */
 };
 
 /* The memory layout of one contribution. It is added in units: elements, or blocks of an

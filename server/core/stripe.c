@@ -241,9 +241,11 @@ void stripe_result_sent(struct stripe *st, struct slot *slot)
 bool stripe_is_full(const struct stripe *st, const struct slot *slot)
 {
 	unsigned n = slot->contributed;
+	/* no rank sends HAVE for a part whose owner has departed */
+	bool settled = slot->have_n || (operation_is_scatter(&slot->header.of) && !slot->roots);
 
 	if (n == st->p.world_size || !st->departed || !st->p.retain || slot->header.of.seq >= st->departed_ack ||
-	    !slot->have_n)
+	    !settled)
 		return n == st->p.world_size;
 	for (unsigned r = 0; r < st->p.world_size; r++)
 		n += stripe_has_departed(st, r) && !slot_bit(slot->started, r);

@@ -33,8 +33,8 @@ static struct slot *depart_next_full(const struct stripe *st, unsigned priority)
 
 	for (unsigned i = 0; i <= st->mask; i++)
 		for (struct slot *s = st->chains[i]; s; s = s->next)
-			if (s->header.of.priority == priority && s->contributed < st->p.world_size && s->have_n &&
-			    !s->closed && stripe_is_full(st, s) && (!first || s->order < first->order))
+			if (s->header.of.priority == priority && s->contributed < st->p.world_size && !s->closed &&
+			    stripe_is_full(st, s) && (!first || s->order < first->order))
 				first = s;
 	return first;
 }

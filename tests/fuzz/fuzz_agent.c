@@ -480,7 +480,7 @@ static void read_submit(struct world *w, struct local_submit *s)
 	uint8_t kind = fuzz_u8(&w->in), where = fuzz_u8(&w->in), size = fuzz_u8(&w->in);
 
 	s->of.dtype = kind % 10;
-	s->of.size = (uint8_t)rs_dtype_size(s->of.dtype);
+	s->of.size = rs_dtype_size(s->of.dtype) & OPERATION_SIZE;
 	s->of.op = reduces[kind / 10 % 4];
 	s->of.priority = (uint8_t)((kind >> 6) - 1);
 	s->of.count = size < 128 ? size : size < 192 ? (uint64_t)(size - 127) * 100000 : fuzz_number(&w->in);

@@ -65,7 +65,7 @@ static void try_encodings(struct fuzz_input *in)
 	uint32_t decoded = 2 * chunk + fuzz_below(in, 6 * chunk / 64 + 1) * 64, elems;
 	struct operation o = {.dtype = fuzz_below(in, RS_DTYPE_NR) & 15, .op = fuzz_below(in, RS_OP_NR) & 31};
 
-	o.size = (uint8_t)rs_dtype_size(o.dtype);
+	o.size = rs_dtype_size(o.dtype) & OPERATION_SIZE;
 	operation_choose_wire(&o, fuzz_u8(in) % (RS_WIRE_NR + 1), fuzz_u8(in) % (RS_WIRE_NR + 1));
 	must(rs_wire_fits(o.up, o.dtype, o.op) && rs_wire_fits(o.down, o.dtype, o.op));
 	elems = operation_chunk_elems(&o, chunk, decoded);

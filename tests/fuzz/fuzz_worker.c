@@ -478,7 +478,7 @@ static void submit(struct world *w)
 	o->x = (struct exchange_op){
 	    .of.count = count,
 	    .of.dtype = kind % 10,
-	    .of.size = (uint8_t)bytes,
+	    .of.size = bytes & OPERATION_SIZE,
 	    .of.op = reduces[kind / 10 % 4],
 	    .of.priority = (uint8_t)((how >> 1 & 3) - 1),
 	    .of.name_hash = how >> 3 & 1,

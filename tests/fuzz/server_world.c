@@ -94,7 +94,7 @@ struct operation conn_operation(const struct conn *c, unsigned kind)
 
 	return (struct operation){.dtype = k->dtype & 15,
 				  .op = k->op & 31,
-				  .size = (uint8_t)rs_dtype_size(k->dtype),
+				  .size = rs_dtype_size(k->dtype) & OPERATION_SIZE,
 				  .count = k->count,
 				  .up = encodes ? k->up & 15 : 0,
 				  .down = encodes ? k->down & 7 : 0};

@@ -197,6 +197,7 @@ struct op_plan {
 	uint8_t up, down; /* enum rs_wire */
 	bool partials;    /* up is not said, but chosen for partial sums of nodes */
 	unsigned root;
+	bool sharded; /* one part for each rank */
 	int priority;
 	uint32_t wide;     /* bit r: rank r contributes float32 sums */
 	uint32_t in_place; /* bit r */
@@ -276,6 +277,7 @@ struct team {
 	uint64_t offered[SIM_WORLD]; /* features of each rank */
 	uint32_t lead_most;          /* chunks in the lead of a job with bounded memory */
 	bool encodes;                /* all ranks and reducers know encodings */
+	bool shards_ops;             /* and sharded operations */
 	uint64_t features;           /* what its ranks use; valid if features_known */
 	bool features_known;
 	uint32_t connect_ms;
@@ -515,7 +517,7 @@ void check_end(struct sim *s);              /* checks that nothing remains and e
 /* ---- one run: sim_run.c ---- */
 
 struct sim_stats {
-	uint64_t seeds, steps, ops_ok, ops_failed, encoded, bytes;
+	uint64_t seeds, steps, ops_ok, ops_failed, encoded, sharded, bytes;
 	uint64_t teams_clean, teams_failed;
 	uint64_t faults[FAULT_NR], faults_felt[FAULT_NR]; /* faults that struck; those after which the team failed */
 	uint64_t codes[16];                               /* of failed operations, by -code */

@@ -33,6 +33,7 @@ void move_draw(struct sim *s, struct team *t)
 	t->cfg.reducers = reducers;
 	t->adaptive = before->adaptive;
 	t->encodes = before->encodes;
+	t->shards_ops = before->shards_ops;
 	memcpy(t->offered, before->offered, sizeof t->offered);
 	t->processes_all = 0;
 	for (unsigned r = 0; r < t->world; r++) {

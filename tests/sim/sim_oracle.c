@@ -243,18 +243,26 @@ const uint8_t *oracle_want(struct team *t, unsigned op)
 {
 	struct op_plan *p = &t->ops[op];
 	size_t size = rs_dtype_size(p->dtype);
+	uint64_t part = p->sharded ? p->count / t->world : p->count; /* blocks begin anew in each part */
 
 	if (p->want)
 		return p->want;
 	p->want = malloc(p->count * size + 1);
 	if (!p->want)
 		abort();
+	for (unsigned r = 0; p->op == FRAME_OP_BROADCAST && p->sharded && r < t->world; r++)
+		oracle_contribution(p, t->cfg.job.deterministic, r, p->want, r * (p->count / t->world),
+				    p->count / t->world);
+	if (p->op == FRAME_OP_BROADCAST && p->sharded)
+		return p->want;
 	if (p->op == FRAME_OP_BROADCAST) {
 		oracle_contribution(p, t->cfg.job.deterministic, p->root, p->want, 0, p->count);
 		return p->want;
 	}
-	for (uint64_t i = 0; (p->up || p->down) && i < p->count; i += RS_WIRE_BLOCK)
-		encoded_result(t, p, i, p->count - i < RS_WIRE_BLOCK ? (unsigned)(p->count - i) : RS_WIRE_BLOCK);
+	for (uint64_t i = 0, n; (p->up || p->down) && i < p->count; i += n) {
+		n = part - i % part < RS_WIRE_BLOCK ? part - i % part : RS_WIRE_BLOCK;
+		encoded_result(t, p, i, (unsigned)n);
+	}
 	for (uint64_t i = 0; !p->up && !p->down && i < p->count; i++) {
 		uint64_t bits;
 

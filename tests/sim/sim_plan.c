@@ -32,6 +32,7 @@ static void draw_network(struct sim *s)
 	s->features = sim_random(s) | FEATURE_START | FEATURE_PROBE |
 		      FEATURE_SLOTS; /* reducers of one job may differ in these only */
 	s->features |= sim_chance(s, 70) ? FEATURE_ENCODINGS : 0;
+	s->features |= sim_chance(s, 70) ? FEATURE_SHARDED : 0;
 }
 
 static void draw_reducers(struct sim *s)
@@ -73,7 +74,7 @@ static void draw_shards(struct sim *s, struct rs_config *cfg, uint16_t *owner)
 /* A job that may use encodings; one that says so has room for 8 or 4 bits. */
 static void draw_wire(struct sim *s, struct team *t)
 {
-	const uint64_t needs = FEATURE_START | FEATURE_ENCODINGS;
+	const uint64_t needs = FEATURE_START | FEATURE_ENCODINGS, sharded = FEATURE_START | FEATURE_SHARDED;
 	uint64_t all = UINT64_MAX;
 
 	for (unsigned i = 0; i < SIM_WORLD; i++)
@@ -81,6 +82,7 @@ static void draw_wire(struct sim *s, struct team *t)
 	for (unsigned i = 0; i < s->reducers_n; i++)
 		all &= s->reducers[i].features;
 	t->encodes = (all & needs) == needs;
+	t->shards_ops = (all & sharded) == sharded;
 	if (sim_chance(s, 50))
 		t->cfg.job.wire_feedback = 1 << 20;
 	if (t->encodes && sim_chance(s, 50))
@@ -169,7 +171,7 @@ static void draw_op(struct sim *s, const struct team *t, struct op_plan *p)
 	p->op = ops[sim_below(s, sizeof ops)];
 	draw_encoding(s, t, p);
 	chunk = operation_chunk_elems(&(struct operation){.dtype = p->dtype & 15,
-							  .size = (uint8_t)rs_dtype_size(p->dtype),
+							  .size = rs_dtype_size(p->dtype) & OPERATION_SIZE,
 							  .up = p->up & 15,
 							  .down = p->down & 7},
 				      params.chunk_bytes, params.decoded_bytes);
@@ -183,12 +185,15 @@ static void draw_op(struct sim *s, const struct team *t, struct op_plan *p)
 	if (p->partials && !p->down && params.chunk_bytes % (2 * RS_WIRE_BLOCK))
 		p->up = RS_WIRE_SAME; /* such chunks are not whole blocks */
 	p->count = sim_chance(s, 5) ? 0 : 1 + sim_below(s, chunks * chunk);
+	p->sharded = t->shards_ops && sim_chance(s, 35);
+	if (p->sharded)
+		p->count = (p->count + t->world - 1) / t->world * t->world;
 	p->root = sim_below(s, t->world);
 	p->priority = sim_chance(s, 30) ? -1 : (int)sim_below(s, FRAME_PRIORITIES + 1);
-	if (rs_dtype_is_half(p->dtype) && p->op != FRAME_OP_BROADCAST)
+	if (rs_dtype_is_half(p->dtype) && p->op != FRAME_OP_BROADCAST && !p->sharded)
 		p->wide = (uint32_t)sim_random(s);
 	p->in_place = (uint32_t)sim_random(s);
-	p->staged = sim_chance(s, 25) ? (uint32_t)sim_random(s) : 0;
+	p->staged = sim_chance(s, 25) && !p->sharded ? (uint32_t)sim_random(s) : 0;
 	p->lazy = sim_chance(s, 50) ? (uint32_t)sim_random(s) : 0;
 	p->rough = !t->cfg.job.deterministic && p->dtype == RS_FLOAT32 && p->op == RS_SUM && !p->up && !p->down &&
 		   sim_chance(s, 70);
@@ -213,7 +218,7 @@ static void draw_disagreement(struct sim *s, struct team *t, const struct fault 
 		    p->priority == 0 || (p->priority < 0 && p->count * rs_dtype_size(p->dtype) > OPERATION_SMALL);
 		break;
 	case 0:
-		p->count += 1 + sim_below(s, sim_chance(s, 50) ? 100 : 2000);
+		p->count += (1 + sim_below(s, sim_chance(s, 50) ? 100 : 2000)) * (p->sharded ? t->world : 1);
 		break;
 	case 1:
 		p->dtype = (p->dtype + 1) % RS_DTYPE_NR;
@@ -226,8 +231,12 @@ static void draw_disagreement(struct sim *s, struct team *t, const struct fault 
 			snprintf(p->name, sizeof p->name, "another");
 		break;
 	default:
-		if (p->op == FRAME_OP_BROADCAST)
+		if (t->shards_ops && sim_chance(s, 50) && p->count % t->world == 0 && !p->wide && !p->staged)
+			p->sharded ^= true;
+		else if (p->op == FRAME_OP_BROADCAST && !p->sharded)
 			p->root = p->root == f->rank ? SIM_WORLD : f->rank; /* no root, or two */
+		else if (p->op == FRAME_OP_BROADCAST)
+			p->op = RS_SUM;
 		else
 			p->op = p->op == RS_SUM ? RS_MAX : RS_SUM;
 	}
@@ -348,6 +357,10 @@ static void draw_team(struct sim *s, const char *job, unsigned run, struct team 
 	draw_config(s, t);
 	t->before = before;
 	move_draw(s, t);
+	/* a rank may be stopped in the generation before, while the others have begun
+	 * this one */
+	for (unsigned i = 0; before && i < before->faults_n; i++)
+		t->connect_ms += before->faults[i].kind == FAULT_STALL ? 9000 : 0;
 	t->ops_n = sim_below(s, sim_chance(s, 80) ? 6 : SIM_OPS + 1);
 	if (sim_chance(s, 4) && !t->moves) { /* one stream that is longer than the retained results */
 		t->ops_n = SIM_OPS;

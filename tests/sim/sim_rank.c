@@ -40,9 +40,24 @@ static void on_fill(struct exchange_op *op, uint64_t first, uint32_t n)
 			    first, n);
 }
 
+/* Elements that a rank has to itself in a sharded operation. */
+static uint64_t own_elems(const struct rank_op *o)
+{
+	return o->op.of.count / o->op.of.parts;
+}
+
+/* Checks those of elements [first, first + n) that this rank gets. */
 static bool result_is_right(struct rank_op *o, uint64_t first, uint64_t n)
 {
-	return oracle_agrees(o->rank->team, o->index, o->recv, first, n);
+	uint64_t from = 0, to = o->op.of.count;
+
+	if (operation_is_scatter(&o->op.of)) {
+		from = own_elems(o) * o->op.part;
+		to = from + own_elems(o);
+	}
+	from = first > from ? first : from;
+	to = first + n < to ? first + n : to;
+	return from >= to || oracle_agrees(o->rank->team, o->index, o->recv, from, to - from);
 }
 
 static void on_landed(struct exchange_op *op, uint64_t first, uint32_t n)
@@ -80,6 +95,7 @@ static void op_succeeded(struct rank_op *o)
 
 	k->sim->stats->ops_ok++;
 	k->sim->stats->encoded += operation_is_encoded(&o->op.of);
+	k->sim->stats->sharded += o->op.of.sharded;
 	check_features(k);
 	check_lead(k);
 	if (retained_within(k->x, o->recv, o->op.of.count * size) ||
@@ -138,18 +154,22 @@ static void prepare(struct rank_op *o, const struct op_plan *p)
 	uint32_t bit = 1u << k->index;
 	bool wide = p->wide & bit, staged = p->staged & bit, broadcast = p->op == FRAME_OP_BROADCAST;
 	size_t size = rs_dtype_size(p->dtype), in = (size_t)p->count * (wide ? sizeof(float) : size);
+	uint64_t first = 0, n = p->count;
 
 	o->op = (struct exchange_op){
 	    .of.count = p->count,
 	    .of.dtype = p->dtype,
-	    .of.size = (uint8_t)size,
+	    .of.size = size & OPERATION_SIZE,
 	    .of.op = p->op,
 	    .of.priority = (uint8_t)p->priority,
 	    .of.up = p->partials ? RS_WIRE_SAME : p->up,
 	    .partials = p->partials,
 	    .of.down = p->down,
 	    .wide = wide,
-	    .root = broadcast && p->root == k->index,
+	    .root = broadcast && !p->sharded && p->root == k->index,
+	    .of.sharded = p->sharded,
+	    .of.parts = p->sharded ? k->team->world : 0,
+	    .part = p->sharded ? k->index : 0,
 	    .of.name_hash = frame_name_hash(p->name),
 	    .name = p->name[0] ? p->name : NULL,
 	    .fill = p->lazy & bit && !staged ? on_fill : NULL,
@@ -165,10 +185,17 @@ static void prepare(struct rank_op *o, const struct op_plan *p)
 		abort();
 	memset(o->recv, 0xdb, (size_t)p->count * size + 1);
 	memset(o->send, 0xdb, in + 1);
-	if (!staged && !o->op.fill && (!broadcast || o->op.root))
-		oracle_contribution(p, k->team->cfg.job.deterministic, k->index, o->send, 0, p->count);
 	o->op.send = o->send;
 	o->op.recv = o->recv;
+	if (operation_is_gather(&o->op.of)) {
+		first = own_elems(o) * k->index;
+		n = own_elems(o);
+		o->op.send = o->send + first * size;
+	} else if (p->sharded) {
+		o->op.recv = o->recv + own_elems(o) * k->index * size;
+	}
+	if (!staged && !o->op.fill && (!broadcast || o->op.root || p->sharded))
+		oracle_contribution(p, k->team->cfg.job.deterministic, k->index, o->send, first, n);
 }
 
 /* Starts the next operation; returns false if the exchange accepts no more. */

@@ -34,8 +34,9 @@ static void print_stats(const struct sim_stats *st, double seconds)
 	       (double)st->bytes / (double)st->seeds);
 	printf("generations: %llu in good order, %llu failed as they had to\n", (unsigned long long)st->teams_clean,
 	       (unsigned long long)st->teams_failed);
-	printf("operations:  %llu completed, %llu of them encoded, %llu failed", (unsigned long long)st->ops_ok,
-	       (unsigned long long)st->encoded, (unsigned long long)st->ops_failed);
+	printf("operations:  %llu completed, %llu of them encoded, %llu sharded, %llu failed",
+	       (unsigned long long)st->ops_ok, (unsigned long long)st->encoded, (unsigned long long)st->sharded,
+	       (unsigned long long)st->ops_failed);
 	for (int i = 1; i < 16; i++)
 		if (st->codes[i])
 			printf(", %s %llu", rs_code_text(-i), (unsigned long long)st->codes[i]);
@@ -63,7 +64,7 @@ static void print_stats(const struct sim_stats *st, double seconds)
 /* A fault that never happens is not tested: then the simulator itself is broken. */
 static bool covers_everything(const struct sim_stats *st)
 {
-	bool ok = st->ops_ok && st->encoded && st->ops_failed && st->unauth && st->replays && st->refused &&
+	bool ok = st->ops_ok && st->encoded && st->sharded && st->ops_failed && st->unauth && st->replays && st->refused &&
 		  st->retried && st->signals && st->intruders_refused && st->lost && st->back && st->survived &&
 		  st->stopped && st->narrow && st->moved && st->kept && st->reshared && st->anew &&
 		  (st->probes || st->seeds < 40000); /* one run in some thousands */

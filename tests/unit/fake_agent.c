@@ -405,7 +405,7 @@ void fake_submit(struct fake_agent *fa, struct fake_client *c, unsigned buffer, 
 		m.submit.of.name_hash = s->of.name_hash ? s->of.name_hash : frame_name_hash(s->name);
 		memcpy(m.submit.name, s->name, sizeof m.submit.name);
 	}
-	m.submit.of.size = (uint8_t)rs_dtype_size(m.submit.of.dtype);
+	m.submit.of.size = rs_dtype_size(m.submit.of.dtype) & OPERATION_SIZE;
 	m.submit.of.seq = c->seq++;
 	m.submit.of.count = count;
 	m.submit.send_buffer = m.submit.recv_buffer = buffer;

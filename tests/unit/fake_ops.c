@@ -36,7 +36,7 @@ void ops_submit(struct reducers *f, struct fake_op *o, struct exchange_op op)
 	struct rs_err e = {0};
 
 	*o = (struct fake_op){.op = op};
-	o->op.of.size = (uint8_t)rs_dtype_size(op.of.dtype);
+	o->op.of.size = rs_dtype_size(op.of.dtype) & OPERATION_SIZE;
 	o->op.done = on_done;
 	o->op.fill = on_fill;
 	o->op.landed = on_landed;

@@ -3,7 +3,7 @@
  * operation is submitted, the backend calls api_request_done on its thread, the waiter
  * finds REQUEST_DONE and frees the request. Failure modes: invalid arguments (nothing
  * starts); an error of the backend, which breaks the communicator. */
-#include "agent/lib/api/comm.h"
+#include "agent/lib/api/calls.h"
 #include "agent/lib/api/group.h"
 #include "common/dtype.h"
 #include "common/version.h"
@@ -141,23 +141,21 @@ int reduction_test(reduction_request *req, int *done, reduction_error *err)
 /* The largest numbers that struct operation has room for. */
 enum { API_DTYPE_MAX = 15, API_OP_MAX = 31 };
 
-/* Describes an operation. A number that is too large becomes the largest one: no dtype or
- * op, the highest priority. */
-static struct operation api_operation(size_t count, unsigned dtype, unsigned op, int priority, const char *name)
+struct operation api_operation(size_t count, unsigned dtype, unsigned op, int priority, const char *name)
 {
 	return (struct operation){
 	    .count = count,
 	    .name_hash = frame_name_hash(name),
 	    .dtype = dtype < API_DTYPE_MAX ? dtype & API_DTYPE_MAX : API_DTYPE_MAX,
 	    .op = op < API_OP_MAX ? op & API_OP_MAX : API_OP_MAX,
-	    .size = (uint8_t)rs_dtype_size(dtype),
+	    .size = rs_dtype_size(dtype) & OPERATION_SIZE,
 	    .priority = (uint8_t)(priority < 0                ? OPERATION_AUTO
 				  : priority < OPERATION_AUTO ? priority
 							      : OPERATION_AUTO - 1),
 	};
 }
 
-static int api_check_elements(const struct operation *of, struct rs_err *e)
+int api_check_elements(const struct operation *of, struct rs_err *e)
 {
 	if (of->size == 0)
 		return rs_fail(e, RS_EINVAL, "dtype %u is unknown, 0 (int8) to %u (bfloat16) were expected", of->dtype,
@@ -166,6 +164,14 @@ static int api_check_elements(const struct operation *of, struct rs_err *e)
 		return rs_fail(e, RS_EINVAL, "%zu elements of %s do not fit the address space", (size_t)of->count,
 			       rs_dtype_name(of->dtype));
 	return RS_OK;
+}
+
+int api_check_op(const struct operation *of, struct rs_err *e)
+{
+	if (of->op < RS_OP_NR)
+		return RS_OK;
+	return rs_fail(e, RS_EINVAL, "operation %u is unknown, 0 (sum) to %u (avg) were expected", of->op,
+		       RS_OP_NR - 1);
 }
 
 static int api_check_all_reduce(struct backend_request *r, const struct reduction_comm *c, struct rs_err *e)
@@ -177,9 +183,8 @@ static int api_check_all_reduce(struct backend_request *r, const struct reductio
 		return comm_null("comm", e);
 	if (api_check_elements(&r->of, e))
 		return e->code;
-	if (r->of.op >= RS_OP_NR)
-		return rs_fail(e, RS_EINVAL, "operation %u is unknown, 0 (sum) to %u (avg) were expected", r->of.op,
-			       RS_OP_NR - 1);
+	if (api_check_op(&r->of, e))
+		return e->code;
 	if (bytes > 0 && (!r->send || !r->recv))
 		return comm_null(r->send ? "recv" : "send", e);
 	if (send != recv && send < recv + bytes && recv < send + bytes)
@@ -209,8 +214,7 @@ static int api_check_broadcast(struct backend_request *r, const struct reduction
 	return RS_OK;
 }
 
-/* Starts a request of the pool for r; rc and e are the result of checking r. */
-static int api_start(struct reduction_comm *c, const struct backend_request *r, int rc, struct rs_err *e,
+int api_start(struct reduction_comm *c, const struct backend_request *r, int rc, struct rs_err *e,
 		     reduction_request **ret, reduction_error *err)
 {
 	struct reduction_request *req = NULL;
@@ -235,7 +239,7 @@ static int api_start(struct reduction_comm *c, const struct backend_request *r, 
 	return api_success(err);
 }
 
-static int api_run(struct reduction_comm *c, const struct backend_request *r, int rc, struct rs_err *e,
+int api_run(struct reduction_comm *c, const struct backend_request *r, int rc, struct rs_err *e,
 		   reduction_error *err)
 {
 	struct reduction_request req;
@@ -252,8 +256,7 @@ static int api_run(struct reduction_comm *c, const struct backend_request *r, in
 	return req.err.code ? comm_result(err, &req.err) : api_success(err);
 }
 
-/* Converts a tensor, whose struct may be that of an older header. */
-static int api_request(struct backend_request *ret, const reduction_tensor *t, struct rs_err *e)
+int api_request(struct backend_request *ret, const reduction_tensor *t, struct rs_err *e)
 {
 	bool knows = t->struct_size >= TENSOR_SIZE_DEVICE;
 	int wire = t->struct_size >= TENSOR_SIZE_WIRE ? (int)t->wire : REDUCTION_WIRE_JOB;
@@ -291,8 +294,7 @@ static int api_read_tensor(struct backend_request *r, struct reduction_comm *c, 
 	return RS_OK;
 }
 
-/* Checks comm and the first of n tensors. argument: the name of `tensors`. */
-static int api_check_tensors(const struct reduction_comm *c, const reduction_tensor *tensors, size_t n,
+int api_check_tensors(const struct reduction_comm *c, const reduction_tensor *tensors, size_t n,
 			     const char *argument, struct rs_err *e)
 {
 	if (!c)

@@ -249,7 +249,8 @@ static int direct_submit(struct backend *b, struct backend_request *req, struct 
 	    .send = req->send,
 	    .recv = req->recv,
 	    .of = req->of,
-	    .root = req->of.op == FRAME_OP_BROADCAST && req->of.root == d->rank,
+	    .root = req->of.op == FRAME_OP_BROADCAST && !req->of.sharded && req->of.root == d->rank,
+	    .part = req->of.sharded ? d->rank : 0,
 	    .name = o->name,
 	    .inspect = nonfinite_wanted(d->cfg->job.detect_nonfinite, req->of.dtype) ? direct_inspect : NULL,
 	    .done = direct_on_done,
@@ -311,6 +312,11 @@ static int direct_stats(struct backend *b, reduction_stats *ret, struct rs_err *
 	return RS_OK;
 }
 
+static bool direct_can_shard(struct backend *b)
+{
+	return engine_can_shard(((struct direct *)b)->engine);
+}
+
 static void direct_release(struct direct *d)
 {
 	while (d->idle) {
@@ -363,6 +369,7 @@ static const struct backend_vtbl direct_vtbl = {
     .submit = direct_submit,
     .filled = direct_filled,
     .wait = direct_wait,
+    .can_shard = direct_can_shard,
     .alloc = direct_alloc,
     .free = direct_free,
     .stats = direct_stats,

@@ -225,6 +225,30 @@ REDUCTION_API int reduction_all_reduce_async(reduction_comm *comm, const void *s
 REDUCTION_API int reduction_broadcast_async(reduction_comm *comm, void *buf, size_t count, reduction_dtype dtype,
 					    int root, const char *name, reduction_request **ret, reduction_error *err);
 
+/* Starts a reduce-scatter: each rank owns one of world_size parts of `count` elements,
+ * part r is rank r's, and recv[i] = op over all ranks of send[rank * count + i], for i <
+ * count. send has the elements of all parts. recv may be this rank's part of send; any
+ * other overlap is invalid. The rest is as in reduction_all_reduce_async().
+ * Errors: REDUCTION_EUNSUPPORTED, which does not break the communicator: see
+ * reduction_can_shard(). */
+REDUCTION_API int reduction_reduce_scatter_async(reduction_comm *comm, const void *send, void *recv, size_t count,
+						 reduction_dtype dtype, reduction_op op, const char *name,
+						 reduction_request **ret, reduction_error *err);
+
+/* Starts an all-gather: each rank contributes `count` elements, and recv gets those of
+ * all ranks, in the order of ranks. send may be this rank's part of recv. Without a
+ * priority it has the highest one, so that it goes on beside a reduce-scatter: then both
+ * directions of the network are busy. The rest is as above. */
+REDUCTION_API int reduction_all_gather_async(reduction_comm *comm, const void *send, void *recv, size_t count,
+					     reduction_dtype dtype, const char *name, reduction_request **ret,
+					     reduction_error *err);
+
+/* Returns 1 if this process can start reduce-scatters and all-gathers, 0 if not: an agent
+ * serves it, or a rank or a reducer of the job has an older release. If the job started
+ * without some of its reducers it is 0 until the first operation is done; from then on it
+ * is the same on all ranks that no agent serves. -1: comm is NULL. */
+REDUCTION_API int reduction_can_shard(const reduction_comm *comm);
+
 /* Waits for at most timeout_ms milliseconds (negative: no limit). REDUCTION_ETIMEOUT: not
  * done, the request stays valid. Any other return value: done, the request is freed. */
 REDUCTION_API int reduction_wait(reduction_request *req, int timeout_ms, reduction_error *err);
@@ -238,6 +262,10 @@ REDUCTION_API int reduction_all_reduce(reduction_comm *comm, const void *send, v
 				       reduction_dtype dtype, reduction_op op, reduction_error *err);
 REDUCTION_API int reduction_broadcast(reduction_comm *comm, void *buf, size_t count, reduction_dtype dtype, int root,
 				      reduction_error *err);
+REDUCTION_API int reduction_reduce_scatter(reduction_comm *comm, const void *send, void *recv, size_t count,
+					   reduction_dtype dtype, reduction_op op, reduction_error *err);
+REDUCTION_API int reduction_all_gather(reduction_comm *comm, const void *send, void *recv, size_t count,
+				       reduction_dtype dtype, reduction_error *err);
 REDUCTION_API int reduction_barrier(reduction_comm *comm, reduction_error *err);
 
 /* The priority follows from the size: highest for an operation of at most 64 KiB, else
@@ -307,6 +335,13 @@ REDUCTION_API int reduction_all_reduce_tensor(reduction_comm *comm, const reduct
 					      reduction_error *err);
 REDUCTION_API int reduction_broadcast_tensor(reduction_comm *comm, const reduction_tensor *tensor, int root,
 					     reduction_error *err);
+
+/* The same for sharded operations; tensor->count is the number of elements of one part.
+ * The memory must be the process's own. */
+REDUCTION_API int reduction_reduce_scatter_tensor_async(reduction_comm *comm, const reduction_tensor *tensor,
+							reduction_request **ret, reduction_error *err);
+REDUCTION_API int reduction_all_gather_tensor_async(reduction_comm *comm, const reduction_tensor *tensor,
+						    reduction_request **ret, reduction_error *err);
 
 /* Starts the all-reduces of n tensors as a group. Small tensors (at most 32 KiB) of the
  * same dtype and op share operations and chunks: 200 tensors of 1 KiB cost about as much

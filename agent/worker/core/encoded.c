@@ -112,21 +112,21 @@ static void encoded_floats(const struct exchange *x, const struct exchange_op *o
 		k->encode[op->of.up](to, from, n);
 }
 
-const uint8_t *encoded_contribution(struct link *l, const struct stream *s, const struct exchange_op *op,
-				    const struct encoded_part *part)
+static unsigned encoded_dtype(const struct exchange_op *op)
 {
-	const struct exchange *x = l->x;
-	unsigned dtype = op->wide ? RS_FLOAT32 : op->of.dtype;
-	uint8_t *place = encoded_place(l, (size_t)(s - l->streams) * ENCODED_STAGE + s->tail % ENCODED_STAGE);
-	uint8_t *to = place;
+	return op->wide ? RS_FLOAT32 : op->of.dtype;
+}
+
+void encoded_repeat(const struct exchange *x, const struct exchange_op *op, const struct encoded_part *part,
+		    uint8_t *to)
+{
+	unsigned dtype = encoded_dtype(op);
 	float piece[ENCODED_PIECE];
 
-	if (op->residual && part->first_time)
-		feedback_correct(op->residual, x->opt.kernels, dtype, part->at, part->first, part->n);
 	if (op->residual || dtype == RS_FLOAT32) {
 		encoded_floats(x, op, to, op->residual ? op->residual->values + part->first : part->at, part->first,
 			       part->n);
-		return place;
+		return;
 	}
 	for (uint32_t did = 0, n; did < part->n; did += n) {
 		n = part->n - did < ENCODED_PIECE ? part->n - did : ENCODED_PIECE;
@@ -134,6 +134,16 @@ const uint8_t *encoded_contribution(struct link *l, const struct stream *s, cons
 		encoded_floats(x, op, to, piece, part->first + did, n);
 		to += operation_up_bytes(&op->of, n);
 	}
+}
+
+const uint8_t *encoded_contribution(struct link *l, const struct stream *s, const struct exchange_op *op,
+				    const struct encoded_part *part)
+{
+	uint8_t *place = encoded_place(l, (size_t)(s - l->streams) * ENCODED_STAGE + s->tail % ENCODED_STAGE);
+
+	if (op->residual && part->first_time)
+		feedback_correct(op->residual, l->x->opt.kernels, encoded_dtype(op), part->at, part->first, part->n);
+	encoded_repeat(l->x, op, part, place);
 	return place;
 }
 

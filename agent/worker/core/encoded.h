@@ -50,6 +50,9 @@ struct encoded_part {
  * stream has room. */
 const uint8_t *encoded_contribution(struct link *l, const struct stream *s, const struct exchange_op *op,
 				    const struct encoded_part *part);
+/* Writes a contribution, which was encoded before, once more to `to`: the same bytes. */
+void encoded_repeat(const struct exchange *x, const struct exchange_op *op, const struct encoded_part *part,
+		    uint8_t *to);
 /* The result of elements [first, first + n) is here, and they are not sent again: keeps
  * what their encoding has lost. */
 void encoded_settle(const struct exchange *x, const struct exchange_op *op, uint64_t first, uint32_t n);

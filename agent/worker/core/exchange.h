@@ -275,6 +275,9 @@ void exchange_reconfigure(struct exchange *x, const struct exchange_place *to, u
 /* Returns the features that the job uses; before its first operation may be sent: those
  * that are still possible. */
 uint64_t exchange_features(const struct exchange *x);
+/* Returns whether sharded operations may be submitted: false until all ranks have sent
+ * their first view or chunk. Any thread. */
+bool exchange_can_shard(const struct exchange *x);
 
 /* Returns whether links have larger windows than configured, because they are long. Sets
  * the most chunks that they can have in flight together, and the bytes of retained

@@ -3,9 +3,11 @@
  * After its last result it is removed. */
 #include "agent/worker/core/encoded.h"
 #include "agent/worker/core/exchange_text.h"
+#include "agent/worker/core/features.h"
 #include "agent/worker/core/stream.h"
 #include "common/assert.h"
 #include "common/dtype.h"
+#include "proto/features.h"
 
 #include <stdatomic.h>
 #include <stdio.h>
@@ -31,8 +33,10 @@ uint8_t exchange_priority(unsigned priorities, const struct operation *of)
 {
 	uint8_t highest = (uint8_t)(priorities - 1);
 
+	/* who gathers needs the parameters at once, and who scatters does not; with
+	 * different priorities both go on at the same time */
 	if (of->priority == OPERATION_AUTO)
-		return operation_is_small(of) ? highest : 0;
+		return operation_is_small(of) || operation_is_gather(of) ? highest : 0;
 	return of->priority < highest ? of->priority : highest;
 }
 
@@ -40,7 +44,7 @@ int exchange_check(uint32_t chunk_bytes, const struct operation *of, struct rs_e
 {
 	rs_assert(of->size > 0);
 	/* the least decoded_bytes of a job: no job has more chunks */
-	if (frame_chunks(of->count, operation_chunk_elems(of, chunk_bytes, 2 * chunk_bytes)) > UINT32_MAX)
+	if (operation_chunks(of, operation_chunk_elems(of, chunk_bytes, 2 * chunk_bytes)) > UINT32_MAX)
 		return rs_fail(e, RS_EINVAL,
 			       "%llu elements of %s are more than 2^32 - 1 chunks of %u bytes: use larger chunks",
 			       (unsigned long long)of->count, rs_dtype_name(of->dtype), chunk_bytes);
@@ -58,11 +62,12 @@ static uint64_t exchange_span(uint64_t elems, uint64_t size, uint64_t ring)
 static bool exchange_is_disjoint(const struct exchange_op *op)
 {
 	uintptr_t send = (uintptr_t)op->send, recv = (uintptr_t)op->recv;
+	uint64_t gets = op->of.sharded ? op->of.count / op->of.parts : op->of.count;
 
 	if (op->of.op == FRAME_OP_BROADCAST)
 		return true; /* a rank either sends or receives */
 	return send + exchange_span(op->of.count, operation_wire_size(&op->of, op->wide), op->send_ring) <= recv ||
-	       recv + exchange_span(op->of.count, op->of.size, op->recv_ring) <= send;
+	       recv + exchange_span(gets, op->of.size, op->recv_ring) <= send;
 }
 
 /* Takes the residual of an operation, and says for the first one without why. */
@@ -87,6 +92,28 @@ static void exchange_take_residual(struct exchange *x, struct exchange_op *op)
 	x->opt.no_feedback(x->opt.user, sentence);
 }
 
+/* Checks that the job can do this operation. */
+static int sharded_check(const struct exchange *x, const struct exchange_op *op, struct rs_err *e)
+{
+	if (!op->of.sharded)
+		return RS_OK;
+	rs_assert(!op->ready && !op->send_ring && !op->recv_ring && !op->wide && op->part < op->of.parts);
+	if (features_known(x) & FEATURE_SHARDED && !x->opt.single_worker)
+		return RS_OK;
+	return rs_fail(e, RS_EUNSUPPORTED,
+		       "a rank or a reducer of job %s does not know %s: start a newer release everywhere%s", x->job,
+		       operation_is_gather(&op->of) ? "all-gather" : "reduce-scatter",
+		       x->opt.features & FEATURE_SHARDED ? "" : ", and do not set job.features: baseline");
+}
+
+int exchange_check_sharded(const struct exchange *x, struct rs_err *e)
+{
+	for (const struct exchange_op *op = x->first; op; op = op->next)
+		if (sharded_check(x, op, e))
+			return e->code;
+	return RS_OK;
+}
+
 int exchange_submit(struct exchange *x, struct exchange_op *op, uint64_t now_ms, struct rs_err *e)
 {
 	int rc = exchange_check(x->params->chunk_bytes, &op->of, e);
@@ -99,6 +126,9 @@ int exchange_submit(struct exchange *x, struct exchange_op *op, uint64_t now_ms,
 		return rs_fail(e, RS_ECLOSED, "the communicator is closed");
 	}
 
+	rc = sharded_check(x, op, e);
+	if (rc)
+		return rc;
 	if (x->opt.single_worker)
 		op->of.up = op->of.down = RS_WIRE_SAME; /* nothing is sent */
 	op->chunk_elems = operation_chunk_elems(&op->of, x->params->chunk_bytes, x->params->decoded_bytes);
@@ -108,7 +138,7 @@ int exchange_submit(struct exchange *x, struct exchange_op *op, uint64_t now_ms,
 	if (rc)
 		return rc;
 	rs_assert(op->done != NULL);
-	op->chunks = op->chunks_left = frame_chunks(op->of.count, op->chunk_elems);
+	op->chunks = op->chunks_left = operation_chunks(&op->of, op->chunk_elems);
 	op->stream = exchange_priority(x->params->priorities, &op->of);
 	op->position = x->next_position[op->stream];
 	x->next_position[op->stream] += op->chunks;

@@ -17,9 +17,12 @@ struct residual;
  * until done() is called. Invariant between submit and done: chunks_left <= chunks, and
  * chunks_left > 0. */
 struct exchange_op {
-	const void *send; /* this rank's contribution: elements of dtype, or float32 if wide */
-	void *recv;       /* the result: elements of dtype. May equal send unless wide. Nobody else may write to send or
-			     recv before done(), except, in a ring, to places whose results have landed */
+	const void *send; /* this rank's contribution: elements of dtype, or float32 if wide. Of an all-gather its own
+			     part */
+	void *recv;       /* the result: elements of dtype. May equal send unless wide. Of a reduce-scatter this rank's
+			     own part. Of a sharded operation one may be the own part of the other. Nobody else may
+			     write to send or recv before done(), except, in a ring, to places whose results have
+			     landed */
 	struct operation of; /* the exchange sets its seq */
 	bool wide;           /* send holds float32 partial sums of a float16 or bfloat16 operation */
 	/* An average of float16, and some nodes of the job have several ranks: all send
@@ -27,6 +30,7 @@ struct exchange_op {
 	 * range for float16. */
 	bool partials;
 	bool root;        /* of a broadcast: this rank sends the data; recv is not written */
+	uint32_t part;    /* if sharded: the own part. Then there are no rings, no `ready`, and it is not wide */
 	const char *name; /* for messages; NULL: none */
 	/* Optional. Size of the ring at send or recv in bytes, a multiple of the chunk
 	 * size; 0: it is not a ring. */
@@ -79,6 +83,13 @@ uint64_t exchange_ring_bytes(const struct exchange_params *p);
 static inline uint64_t exchange_ring_offset(uint64_t at, uint64_t ring)
 {
 	return ring ? at % ring : at;
+}
+
+/* Returns whether this rank is the root of a chunk: the one that has its elements
+ * (broadcast, all-gather), or the one that gets them (reduce-scatter). */
+static inline bool exchange_op_is_root(const struct exchange_op *op, const struct operation_place *at)
+{
+	return op->of.sharded ? at->part == op->part : op->root;
 }
 
 /* Returns the priority of an operation on the connection, 0 .. priorities - 1. Depends

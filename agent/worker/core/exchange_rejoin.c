@@ -9,6 +9,7 @@
 #include "agent/worker/core/link_queue.h"
 #include "agent/worker/core/view.h"
 
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -21,6 +22,7 @@ void exchange_begin(struct exchange *x, uint64_t now_ms)
 	x->err.code = x->send_error.code = RS_OK;
 	x->features = x->opt.features;
 	x->features_fixed = x->leaving = x->held_back = x->ping_on_done = false;
+	atomic_store(&x->can_shard, false);
 	x->start = x->stable = x->next_seq = x->running_ms = x->woke_ms = x->reports_n = 0;
 	x->opened_ms = now_ms;
 	x->report_ms = now_ms + EXCHANGE_QUIET_MS;

@@ -104,6 +104,7 @@ struct exchange {
 	/* What the job uses; see features.c. */
 	uint64_t features;
 	bool features_fixed; /* a chunk may have been sent: `features` does not change any more */
+	_Atomic bool can_shard; /* they are fixed and have FEATURE_SHARDED; may be read by any thread */
 	uint64_t start;      /* which start this is: the incarnation of rank 0; 0: not known */
 
 	/* Which reducers live; see view.c. Without `retaining` all do, to the end. */
@@ -169,6 +170,9 @@ void exchange_end_ops(struct exchange *x);
 void exchange_begin(struct exchange *x, uint64_t now_ms);
 
 /* exchange_op.c */
+/* Checks, when the features of the job become known, that all pending operations are
+ * possible. Errors: RS_EUNSUPPORTED. */
+int exchange_check_sharded(const struct exchange *x, struct rs_err *e);
 /* Removes op, whose last result has arrived, and ends it without an error. */
 void exchange_op_done(struct exchange *x, struct exchange_op *op);
 

@@ -29,7 +29,10 @@ static void text_add_duration(struct text *t, uint32_t ms)
 
 const char *op_text(const struct exchange_op *op, char *buf, size_t size)
 {
-	const char *kind = op->of.op == FRAME_OP_BROADCAST ? "broadcast" : "all-reduce";
+	const char *kind = operation_is_gather(&op->of)          ? "all-gather"
+			   : operation_is_scatter(&op->of)       ? "reduce-scatter"
+			   : op->of.op == FRAME_OP_BROADCAST ? "broadcast"
+							     : "all-reduce";
 
 	if (op->of.tensors)
 		snprintf(buf, size, "%s %" PRIu64 " (group of %u tensors)", kind, op->of.seq, op->of.tensors);

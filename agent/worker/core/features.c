@@ -4,6 +4,8 @@
 
 #include "proto/features.h"
 
+#include <stdatomic.h>
+
 /* A reducer without these may come back to a job that uses them: no operation depends on
  * them. */
 static const uint64_t features_optional =
@@ -37,6 +39,12 @@ void features_fix(struct exchange *x)
 {
 	x->features = features_known(x);
 	x->features_fixed = true;
+	atomic_store(&x->can_shard, (x->features & FEATURE_SHARDED) && !x->opt.single_worker);
+}
+
+bool exchange_can_shard(const struct exchange *x)
+{
+	return atomic_load(&x->can_shard);
 }
 
 uint64_t exchange_features(const struct exchange *x)

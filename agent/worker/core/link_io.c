@@ -162,7 +162,7 @@ static bool link_result_fits(struct link *l, const struct outgoing *want, uint32
 		return false;
 	}
 	if (f->of.count == h->of.count && f->chunk_elems == h->chunk_elems && f->of.dtype == h->of.dtype &&
-	    f->of.op == h->of.op && f->of.up == h->of.up && f->of.down == h->of.down && f->payload_len == len &&
+	    f->of.op == h->of.op && f->of.sharded == h->of.sharded && f->of.up == h->of.up && f->of.down == h->of.down && f->payload_len == len &&
 	    !(f->flags & ~(unsigned)FRAME_CHECKED) && (!checked || !len || f->flags))
 		return true;
 	link_violation(l, now_ms,
@@ -175,19 +175,30 @@ static bool link_result_fits(struct link *l, const struct outgoing *want, uint32
 	return false;
 }
 
-static uint32_t link_outgoing_elems(const struct outgoing *f)
+static struct operation_place link_place(const struct outgoing *f)
 {
-	return frame_chunk_len(f->head.of.count, f->head.chunk_elems, f->head.chunk);
+	return operation_place(&f->head.of, f->head.chunk_elems, f->head.chunk);
 }
 
 /* Returns where the result of a chunk belongs in the caller's memory. */
 static uint8_t *link_result_memory(const struct outgoing *f)
 {
 	const struct exchange_op *op = f->op;
-	uint64_t at = (uint64_t)f->head.chunk * op->chunk_elems * op->of.size;
+	const struct operation_place at = link_place(f);
+	uint64_t first = operation_is_scatter(&op->of) ? at.offset : at.first;
 
 	rs_assert(op->chunk_elems == f->head.chunk_elems && f->head.chunk < op->chunks);
-	return (uint8_t *)op->recv + exchange_ring_offset(at, op->recv_ring);
+	return (uint8_t *)op->recv + exchange_ring_offset(first * op->of.size, op->recv_ring);
+}
+
+/* Returns whether the contribution is retained and not the result: it is the result
+ * (broadcast, all-gather), or its owner may still need it (reduce-scatter). The result
+ * has no payload then. */
+static bool link_retains_sent(const struct outgoing *f)
+{
+	if (operation_is_scatter(&f->head.of))
+		return !outgoing_is_root(f);
+	return f->head.of.op == FRAME_OP_BROADCAST && outgoing_is_root(f);
 }
 
 /* Returns whether the result of a chunk is read directly to where it belongs. Reading may
@@ -196,19 +207,18 @@ static uint8_t *link_result_memory(const struct outgoing *f)
  * have landed. An encoded result is decoded first. */
 static bool link_is_direct(const struct outgoing *f)
 {
-	return !f->op->root && f->op->disjoint && !f->op->recv_ring && !f->op->of.down;
+	return !link_retains_sent(f) && f->op->disjoint && !f->op->recv_ring && !f->op->of.down;
 }
 
-/* Returns whether the result of a chunk is retained in the operation's own memory (lent),
- * until a later chunk of the same operation takes its entry. For a root the result is the
- * contribution. */
+/* Returns whether what is retained of a chunk stays in the operation's own memory (lent),
+ * until a later chunk of the same operation takes its entry. */
 static bool link_is_lent(const struct link *l, const struct outgoing *f)
 {
 	const struct exchange_op *op = f->op;
 
 	if (!retain_overwritten(&l->x->retain, f->position, op->position + op->chunks))
 		return false;
-	return op->root ? !op->send_ring : link_is_direct(f);
+	return link_retains_sent(f) ? !op->send_ring && !op->of.up : link_is_direct(f);
 }
 
 /* "RESULTs of a lane and a priority arrive in the order in which the worker sent its
@@ -219,7 +229,7 @@ static void link_begin_result(struct link *l, uint64_t now_ms)
 	const struct frame *f = &l->frame;
 	const struct stream *s = &l->streams[f->of.priority];
 	const struct outgoing *want;
-	uint32_t len;
+	uint32_t len = 0;
 
 	if (f->of.priority >= l->x->params->priorities) {
 		link_violation(l, now_ms, "it sent a result of priority %u, the job's highest is %u", f->of.priority,
@@ -242,7 +252,11 @@ static void link_begin_result(struct link *l, uint64_t now_ms)
 	}
 	rs_assert(s->sent - s->head <= s->tail - s->head);
 	want = &s->ring[s->head & s->mask];
-	len = want->op ? stream_result_bytes(want->op, link_outgoing_elems(want)) : 0;
+	if (want->op) {
+		const struct operation_place at = link_place(want);
+
+		len = stream_result_bytes(want->op, &at);
+	}
 	if (!link_result_fits(l, want, len, now_ms))
 		return;
 	l->payload_left = len;
@@ -260,21 +274,38 @@ static void link_begin_result(struct link *l, uint64_t now_ms)
 static void link_deliver(struct link *l, const struct outgoing *f, const uint8_t *at, uint32_t len)
 {
 	if (f->op->of.down)
-		encoded_result(l->x, f->op, link_result_memory(f), at, link_outgoing_elems(f));
+		encoded_result(l->x, f->op, link_result_memory(f), at, link_place(f).elems);
 	else if (len > 0)
 		memcpy(link_result_memory(f), at, len);
 }
 
-/* Returns where the complete result of a chunk is retained. A result that is not lent is
- * copied between there and the operation's memory. Few retained results are ever read, so
- * they need no place in the caches. */
+/* Copies the contribution to a chunk as it was sent. What was encoded for it has been
+ * overwritten since. Returns `to`. */
+static const uint8_t *link_copy_sent(struct link *l, const struct outgoing *f, uint8_t *to)
+{
+	const struct operation_place at = link_place(f);
+
+	if (!f->op->of.up)
+		return memcpy(to, f->payload, f->head.payload_len);
+	encoded_repeat(l->x, f->op,
+		       &(struct encoded_part){(const char *)f->op->send + at.first * f->op->of.size, at.first, at.elems,
+					      false},
+		       to);
+	return to;
+}
+
+/* Returns where what is retained of a complete chunk is. What is not lent is copied
+ * between there and the operation's memory. Few entries are ever read, so they need no
+ * place in the caches. */
 static const uint8_t *link_retain_result(struct link *l, const struct outgoing *f, uint32_t len)
 {
 	struct retain *r = &l->x->retain;
-	const uint8_t *at = f->op->root ? f->payload : l->payload - len;
+	const uint8_t *at = link_retains_sent(f) ? f->payload : l->payload - len;
 
-	if (link_is_lent(l, f))
+	if (link_is_lent(l, f) || (link_retains_sent(f) && !f->head.payload_len))
 		return at;
+	if (link_retains_sent(f))
+		return link_copy_sent(l, f, retain_reserve(r, f->head.of.priority, f->position));
 	if (link_is_direct(f)) {
 		uint8_t *own = retain_reserve(r, f->head.of.priority, f->position);
 
@@ -282,28 +313,38 @@ static const uint8_t *link_retain_result(struct link *l, const struct outgoing *
 		return own;
 	}
 	link_deliver(l, f, at, len);
-	if (!f->op->root || !f->head.payload_len)
-		return at;
-	return memcpy(retain_reserve(r, f->head.of.priority, f->position), at, f->head.payload_len);
+	return at;
+}
+
+/* The own part of an all-gather comes from this rank itself. */
+static void link_gather_own(const struct outgoing *f)
+{
+	uint8_t *to = link_result_memory(f);
+
+	if (f->head.payload_len && to != f->payload)
+		memcpy(to, f->payload, f->head.payload_len);
 }
 
 /* Passes a complete result on: to the caller's memory and to the retained results. */
 static void link_take_result(struct link *l, const struct outgoing *f, uint32_t len)
 {
 	struct exchange *x = l->x;
-	uint32_t elems = link_outgoing_elems(f);
+	const struct operation_place at = link_place(f);
 
 	if (len > x->losses[l->reducer].passed)
 		x->losses[l->reducer].passed = len;
 	if (x->retaining)
 		retain_store(&x->retain, f->head.of.priority, f->position, &f->head,
-			     operation_down_bytes(&f->head.of, elems), link_retain_result(l, f, len));
+			     link_retains_sent(f) ? f->head.payload_len : operation_down_bytes(&f->head.of, at.elems),
+			     link_retain_result(l, f, len));
 	else if (f->op->of.down && len > 0)
 		link_deliver(l, f, l->payload - len, len);
+	if (operation_is_gather(&f->head.of) && outgoing_is_root(f))
+		link_gather_own(f);
 	if (f->op->residual)
-		encoded_settle(x, f->op, (uint64_t)f->head.chunk * f->op->chunk_elems, elems);
-	if (f->op->landed && (len > 0 || f->op->root))
-		f->op->landed(f->op, (uint64_t)f->head.chunk * f->op->chunk_elems, elems);
+		encoded_settle(x, f->op, at.first, at.elems);
+	if (f->op->landed && (len > 0 || link_retains_sent(f)))
+		f->op->landed(f->op, at.first, at.elems);
 }
 
 static void link_end_result(struct link *l, uint64_t now_ms)
@@ -358,7 +399,7 @@ static void link_answer_fetch(struct link *l, uint64_t now_ms)
 	for (uint32_t at = s->head; at != s->sent && !k; at++) {
 		const struct outgoing *had = &s->ring[at & s->mask];
 
-		if (!had->op && had->head.of.seq == f->of.seq && had->head.chunk == f->chunk)
+		if (had->head.type == FRAME_HAVE && had->head.of.seq == f->of.seq && had->head.chunk == f->chunk)
 			k = retain_own(&l->x->retain, f->of.priority, had->position);
 	}
 	if (!k || to->tail - to->head > to->mask) {

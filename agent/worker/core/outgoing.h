@@ -22,6 +22,12 @@ struct outgoing {
 	uint8_t header[FRAME_HEADER];
 };
 
+/* Returns whether this rank is the root of the chunk, see exchange_op_is_root(). */
+static inline bool outgoing_is_root(const struct outgoing *f)
+{
+	return f->head.flags & FRAME_ROOT;
+}
+
 /* Says where the bytes of a frame are, without the first `off`. Returns the number of
  * entries, at most 2. */
 static inline unsigned outgoing_iov(struct iovec *iov, struct outgoing *f, uint32_t off)

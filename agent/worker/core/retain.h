@@ -47,6 +47,13 @@ struct retain {
 	uint64_t seen[FRAME_PRIORITIES]; /* one more than the highest position whose result began to arrive */
 };
 
+/* Returns whether an entry is this rank's contribution to another rank's part of a
+ * reduce-scatter, and no result. */
+static inline bool retained_is_contribution(const struct retained *k)
+{
+	return operation_is_scatter(&k->head.of) && !(k->head.flags & FRAME_ROOT);
+}
+
 /* Allocates memory for results of at most `bytes` bytes and touches it, so that no later
  * call does. Errors: RS_ENOMEM; *r is then empty. */
 int retain_init(struct retain *r, unsigned priorities, uint64_t max_lead, size_t bytes, struct rs_err *e);

@@ -3,7 +3,8 @@
  * all links; each link steps through its own chunks of it in the order (seq, chunk), as
  * far as its window and the slowest link allow. After the loss of a reducer all links
  * start again at one position: HAVE is sent for chunks whose result this rank has, DATA
- * for the rest. */
+ * for the rest. Of a reduce-scatter that is DATA also for the parts of others, which only
+ * they know to have arrived. */
 #include "agent/worker/core/stream.h"
 #include "agent/worker/core/encoded.h"
 #include "agent/worker/core/nonfinite.h"
@@ -97,20 +98,22 @@ static void stream_advance(const struct link *l, struct stream *s)
 		stream_pick(l, s, s->op->next, 0);
 }
 
-static uint32_t stream_data_bytes(const struct exchange_op *op, uint32_t elems)
+static uint32_t stream_data_bytes(const struct exchange_op *op, const struct operation_place *at)
 {
-	if (op->of.op == FRAME_OP_BROADCAST && !op->root)
+	if (op->of.op == FRAME_OP_BROADCAST && !exchange_op_is_root(op, at))
 		return 0;
 	if (op->wide && !op->of.up)
-		return elems * (uint32_t)sizeof(float);
-	return operation_up_bytes(&op->of, elems);
+		return at->elems * (uint32_t)sizeof(float);
+	return operation_up_bytes(&op->of, at->elems);
 }
 
-uint32_t stream_result_bytes(const struct exchange_op *op, uint32_t elems)
+uint32_t stream_result_bytes(const struct exchange_op *op, const struct operation_place *at)
 {
-	if (op->of.op == FRAME_OP_BROADCAST && op->root)
+	bool root = exchange_op_is_root(op, at);
+
+	if (operation_is_scatter(&op->of) ? !root : op->of.op == FRAME_OP_BROADCAST && root)
 		return 0;
-	return operation_down_bytes(&op->of, elems);
+	return operation_down_bytes(&op->of, at->elems);
 }
 
 /* Returns whether a chunk of the stream may be sent. Each stream may have a few chunks in
@@ -177,17 +180,24 @@ static void stream_push(struct link *l, struct stream *s, struct outgoing *f)
 	s->tail++;
 }
 
-static bool stream_push_have(struct link *l, unsigned priority, uint64_t position, const struct retained *k)
+/* Pushes what is retained of a chunk: HAVE, or the contribution once more. */
+static bool stream_push_retained(struct link *l, unsigned priority, uint64_t position, const struct retained *k)
 {
 	struct stream *s = &l->streams[priority];
 	struct outgoing *f = &s->ring[s->tail & s->mask];
+	uint32_t bytes = retained_is_contribution(k) ? k->head.payload_len : 0;
 
-	if (!stream_within_lead(l, priority, position) || !stream_may_send(l, s, 0))
+	if (!stream_within_lead(l, priority, position) || !stream_may_send(l, s, bytes))
 		return false;
 	*f = (struct outgoing){.position = position, .head = k->head};
-	f->head.type = FRAME_HAVE;
-	f->head.flags = 0;
-	f->head.payload_len = f->head.payload_sum = 0;
+	if (retained_is_contribution(k)) {
+		f->payload = k->data;
+		f->bytes = bytes;
+	} else {
+		f->head.type = FRAME_HAVE;
+		f->head.flags = 0;
+		f->head.payload_len = f->head.payload_sum = 0;
+	}
 	stream_push(l, s, f);
 	return true;
 }
@@ -223,21 +233,31 @@ static const struct retained *stream_next_retained(struct link *l, unsigned prio
 	return k;
 }
 
-static struct frame stream_data_head(const struct exchange *x, const struct exchange_op *op, uint32_t chunk,
-				     uint32_t bytes)
+static struct frame stream_data_head(const struct exchange *x, const struct stream *s, const struct operation_place *at)
 {
+	const struct exchange_op *op = s->op;
+	bool root = exchange_op_is_root(op, at);
 	struct frame f = {
 	    .of = op->of,
 	    .type = FRAME_DATA,
-	    .flags = (uint8_t)((op->wide && !op->of.up ? FRAME_WIDE : 0) | (op->root ? FRAME_ROOT : 0)),
-	    .payload_len = bytes,
-	    .chunk = chunk,
+	    .flags = (uint8_t)((op->wide && !op->of.up ? FRAME_WIDE : 0) | (root ? FRAME_ROOT : 0)),
+	    .payload_len = stream_data_bytes(op, at),
+	    .chunk = (uint32_t)s->chunk,
 	    .chunk_elems = op->chunk_elems,
 	    .generation = x->opt.generation,
 	};
 
 	f.of.priority = op->stream;
 	return f;
+}
+
+/* Returns where the contribution to a chunk is in the submitter's memory. */
+static const void *stream_contribution(const struct exchange_op *op, const struct operation_place *at)
+{
+	uint64_t first = operation_is_gather(&op->of) ? at->offset : at->first;
+
+	return (const char *)op->send +
+	       exchange_ring_offset(first * operation_wire_size(&op->of, op->wide), op->send_ring);
 }
 
 /* Pushes the chunk at the cursor as DATA. Returns false if it may not be sent yet. */
@@ -247,10 +267,11 @@ static bool stream_push_data(struct link *l, unsigned priority, uint64_t positio
 	struct stream *s = &l->streams[priority];
 	struct exchange_op *op = s->op;
 	struct outgoing *f = &s->ring[s->tail & s->mask];
-	uint64_t first = s->chunk * op->chunk_elems;
-	uint32_t elems = frame_chunk_len(op->of.count, op->chunk_elems, (uint32_t)s->chunk);
+	const struct operation_place at = operation_place(&op->of, op->chunk_elems, (uint32_t)s->chunk);
+	uint64_t first = at.first;
+	uint32_t elems = at.elems, len = stream_data_bytes(op, &at);
 	uint32_t up = operation_up_bytes(&op->of, elems), down = operation_down_bytes(&op->of, elems);
-	uint32_t bytes = up > down ? up : down, len = stream_data_bytes(op, elems);
+	uint32_t bytes = up > down ? up : down;
 	bool first_time;
 
 	if (op->ready && atomic_load_explicit(op->ready, memory_order_acquire) < first + elems)
@@ -258,14 +279,12 @@ static bool stream_push_data(struct link *l, unsigned priority, uint64_t positio
 	if (!stream_within_lead(l, priority, position) || !stream_may_send(l, s, bytes) ||
 	    (op->of.up && !encoded_has_room(s)))
 		return false;
-	*f = (struct outgoing){
-	    .op = op, .position = position, .bytes = bytes, .head = stream_data_head(x, op, (uint32_t)s->chunk, len)};
+	*f = (struct outgoing){.op = op, .position = position, .bytes = bytes, .head = stream_data_head(x, s, &at)};
 	first_time = retain_mark_sent(&x->retain, priority, position);
 	if (first_time && op->fill && len > 0)
 		op->fill(op, first, elems);
 	if (len > 0)
-		f->payload = (const char *)op->send +
-			     exchange_ring_offset(first * operation_wire_size(&op->of, op->wide), op->send_ring);
+		f->payload = stream_contribution(op, &at);
 	if (first_time && len > 0 && !exchange_op_inspect(x, op, f->payload, first, elems))
 		return false;
 	if (op->of.up && len > 0)
@@ -289,7 +308,7 @@ bool stream_next(struct link *l, unsigned priority)
 		return false;
 	k = stream_next_retained(l, priority, cursor);
 	if (k) {
-		if (!stream_push_have(l, priority, s->replay, k))
+		if (!stream_push_retained(l, priority, s->replay, k))
 			return false;
 		s->replay++;
 		return true;
@@ -298,7 +317,7 @@ bool stream_next(struct link *l, unsigned priority)
 		return false;
 	if (cursor < s->replay_end)
 		k = retain_find(&l->x->retain, priority, cursor);
-	if (!(k ? stream_push_have(l, priority, cursor, k) : stream_push_data(l, priority, cursor)))
+	if (!(k ? stream_push_retained(l, priority, cursor, k) : stream_push_data(l, priority, cursor)))
 		return false;
 	if (s->replay <= cursor)
 		s->replay = cursor + 1;

@@ -14,7 +14,7 @@ void link_remove_op(struct link *l, const struct exchange_op *op);
 bool stream_next(struct link *l, unsigned priority);
 /* Starts the stream at this position. */
 void stream_begin(struct link *l, unsigned priority, uint64_t position);
-/* Returns the bytes of the result of `elems` elements, as this rank receives it. */
-uint32_t stream_result_bytes(const struct exchange_op *op, uint32_t elems);
+/* Returns the bytes of the result of a chunk, as this rank receives it. */
+uint32_t stream_result_bytes(const struct exchange_op *op, const struct operation_place *at);
 
 #endif

@@ -202,7 +202,8 @@ static void view_fix_features(struct exchange *x)
 		return;
 	features_fix(x);
 	view_assign_again(x);
-	if (lead_settle(x, &x->send_error) || encoded_begin(x, &x->send_error))
+	if (lead_settle(x, &x->send_error) || encoded_begin(x, &x->send_error) ||
+	    exchange_check_sharded(x, &x->send_error))
 		x->next_ms = 0;
 }
 

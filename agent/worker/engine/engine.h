@@ -86,6 +86,8 @@ void engine_reconfigure(struct engine *en, const struct exchange_place *to);
 /* Returns the bytes sent and received on all connections so far; does not touch
  * struct_size. Any thread. */
 void engine_stats(struct engine *en, reduction_stats *ret);
+/* See exchange_can_shard(). Any thread. */
+bool engine_can_shard(struct engine *en);
 
 /* Asks for a report. The engine fills *to, which was made by exchange_report_new for its
  * configuration, and then calls done(user), on any thread. One request at a time. An

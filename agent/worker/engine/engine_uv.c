@@ -337,6 +337,11 @@ void engine_stats(struct engine *en, reduction_stats *ret)
 	ret->ops_done = exchange_ops_done(en->x);
 }
 
+bool engine_can_shard(struct engine *en)
+{
+	return exchange_can_shard(en->x);
+}
+
 void engine_ask_report(struct engine *en, struct exchange_report *to, void (*done)(void *user), void *user)
 {
 	pthread_mutex_lock(&en->lock);

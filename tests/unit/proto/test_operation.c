@@ -30,7 +30,7 @@ static const struct {
 
 static struct operation operation(unsigned dtype, unsigned op)
 {
-	return (struct operation){.dtype = dtype & 15, .op = op & 31, .size = (uint8_t)rs_dtype_size(dtype)};
+	return (struct operation){.dtype = dtype & 15, .op = op & 31, .size = rs_dtype_size(dtype) & OPERATION_SIZE};
 }
 
 START_TEST(encodings_that_fit_are_chosen)

@@ -123,7 +123,7 @@ static void add(struct world *w, unsigned dtype, unsigned op, uint64_t count, co
 					   .name_hash = frame_name_hash(name),
 					   .dtype = (uint8_t)dtype,
 					   .op = (uint8_t)op,
-					   .size = (uint8_t)rs_dtype_size(dtype)},
+					   .size = rs_dtype_size(dtype) & OPERATION_SIZE},
 				    .name = name};
 
 	w->data[t] = calloc(count + 1, rs_dtype_size(dtype));

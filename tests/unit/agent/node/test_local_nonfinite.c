@@ -61,7 +61,7 @@ static struct exchange_op *start(unsigned ranks, unsigned dtype, unsigned op, un
 		m.submit.of.seq = c[r]->seq++;
 		m.submit.of.count = COUNT;
 		m.submit.of.dtype = (uint8_t)dtype;
-		m.submit.of.size = (uint8_t)rs_dtype_size(dtype);
+		m.submit.of.size = rs_dtype_size(dtype) & OPERATION_SIZE;
 		m.submit.of.op = (uint8_t)op;
 		m.submit.of.root = root;
 		m.submit.send_buffer = send;

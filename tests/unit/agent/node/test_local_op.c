@@ -76,7 +76,7 @@ static void submit(struct fake_client *c, unsigned send, unsigned recv, unsigned
 	m.submit.of.seq = c->seq++;
 	m.submit.of.count = COUNT;
 	m.submit.of.dtype = (uint8_t)dtype;
-	m.submit.of.size = (uint8_t)rs_dtype_size(dtype);
+	m.submit.of.size = rs_dtype_size(dtype) & OPERATION_SIZE;
 	m.submit.of.op = (uint8_t)op;
 	m.submit.of.root = root;
 	m.submit.send_buffer = send;

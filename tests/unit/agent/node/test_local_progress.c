@@ -327,7 +327,7 @@ START_TEST(rings_of_encoded_operations)
 	char whole[300];
 
 	m.submit.of.dtype = encoded[_i].dtype & 15;
-	m.submit.of.size = (uint8_t)rs_dtype_size(m.submit.of.dtype);
+	m.submit.of.size = rs_dtype_size(m.submit.of.dtype) & OPERATION_SIZE;
 	m.submit.of.count = m.submit.missing = least;
 	m.submit.of.up = encoded[_i].up & 15;
 	m.submit.of.down = encoded[_i].down & 7;

@@ -231,7 +231,7 @@ START_TEST(invalid_messages_are_refused)
 	local_init(&m, LOCAL_SUBMIT);
 	m.submit = wrong[_i].s;
 	if (m.submit.of.size == 0)
-		m.submit.of.size = (uint8_t)rs_dtype_size(m.submit.of.dtype);
+		m.submit.of.size = rs_dtype_size(m.submit.of.dtype) & OPERATION_SIZE;
 	m.submit.head.version = LOCAL_VERSION;
 	m.submit.head.type = LOCAL_SUBMIT;
 	m.submit.head.bytes = sizeof m.submit;

@@ -46,7 +46,7 @@ static struct frame encoded_data(const struct row *row, uint32_t tail)
 	    .of.op = row->op & 31,
 	    .of.up = row->up & 15,
 	    .of.down = row->down & 7,
-	    .of.size = (uint8_t)rs_dtype_size(row->dtype),
+	    .of.size = rs_dtype_size(row->dtype) & OPERATION_SIZE,
 	    .of.seq = 3,
 	    .generation = FAKE_GENERATION,
 	};

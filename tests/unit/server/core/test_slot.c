@@ -25,7 +25,7 @@ static void open_slot(struct fixture *fx, unsigned op, unsigned dtype)
 	    .header = {.type = FRAME_DATA,
 		       .flags = FRAME_CHECKED,
 		       .of.dtype = (uint8_t)dtype,
-		       .of.size = (uint8_t)rs_dtype_size(dtype),
+		       .of.size = rs_dtype_size(dtype) & OPERATION_SIZE,
 		       .of.op = (uint8_t)op,
 		       .of.seq = 11,
 		       .of.count = ELEMS,

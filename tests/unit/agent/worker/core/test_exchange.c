@@ -342,7 +342,7 @@ START_TEST(operations_beyond_the_protocol_are_refused)
 {
 	struct exchange_op op = {.of = {.count = sizes[_i].count,
 					.dtype = (uint8_t)sizes[_i].dtype,
-					.size = (uint8_t)rs_dtype_size(sizes[_i].dtype)}};
+					.size = rs_dtype_size(sizes[_i].dtype) & OPERATION_SIZE}};
 	struct reducers f;
 	struct rs_err e = {0};
 
