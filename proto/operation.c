@@ -79,7 +79,8 @@ int operation_check_same(const struct operation_call *call_a, const struct opera
 	const struct operation *a = call_a->of, *b = call_b->of;
 	char text_a[OPERATION_TEXT], text_b[OPERATION_TEXT];
 
-	if (a->dtype != b->dtype || a->op != b->op || a->sharded != b->sharded || a->count != b->count || a->tensors != b->tensors ||
+	if (a->dtype != b->dtype || a->op != b->op || a->sharded != b->sharded || a->count != b->count ||
+	    a->tensors != b->tensors ||
 	    (a->root != b->root && a->root != OPERATION_ANY_ROOT && b->root != OPERATION_ANY_ROOT)) {
 		operation_describe(text_a, sizeof text_a, a);
 		operation_describe(text_b, sizeof text_b, b);

@@ -40,8 +40,8 @@ enum {
  * its part of the reduction. With FRAME_OP_BROADCAST it is an all-gather: each process
  * contributes its part, and all get all parts. */
 struct operation {
-	uint64_t seq;       /* number of the operation in its communicator, from 0 */
-	uint64_t count;     /* elements on every rank; if sharded, of all parts together */
+	uint64_t seq;   /* number of the operation in its communicator, from 0 */
+	uint64_t count; /* elements on every rank; if sharded, of all parts together */
 	union {
 		uint32_t root;  /* of a broadcast: a rank, or OPERATION_ANY_ROOT: not known here; else 0 */
 		uint32_t parts; /* if sharded */
@@ -54,7 +54,7 @@ struct operation {
 	uint8_t down : 3;   /* enum rs_wire: encoding of the result */
 	uint8_t size : 7;   /* bytes of an element; 0: dtype is unknown */
 	uint8_t sharded : 1;
-	uint8_t priority;   /* 0: least urgent; values above the highest priority mean the highest; OPERATION_AUTO */
+	uint8_t priority; /* 0: least urgent; values above the highest priority mean the highest; OPERATION_AUTO */
 };
 
 static inline uint64_t operation_bytes(const struct operation *o)

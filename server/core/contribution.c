@@ -27,8 +27,8 @@ static int contribution_check_operation(struct stripe *st, const struct slot *sl
 
 	/* before any text is made, since every contribution passes here */
 	if (o->dtype == first->dtype && o->op == first->op && o->count == first->count && o->root == first->root &&
-	    o->sharded == first->sharded && o->tensors == first->tensors && o->priority == first->priority && o->name_hash == first->name_hash &&
-	    o->up == first->up && o->down == first->down)
+	    o->sharded == first->sharded && o->tensors == first->tensors && o->priority == first->priority &&
+	    o->name_hash == first->name_hash && o->up == first->up && o->down == first->down)
 		return RS_OK;
 	return operation_check_same(
 	    &(struct operation_call){.of = o, .rank = stripe_rank_name(st, rank, name, sizeof name)},
@@ -137,7 +137,7 @@ static int contribution_check_header(const struct stripe *st, const struct frame
 					  : "an all-reduce",
 			       rs_dtype_name(f->of.dtype));
 	if (root && !broadcast && !f->of.sharded)
-		return rs_fail(e, RS_EPROTO, "the ROOT flag does not go with an all-reduce");
+		return rs_fail(e, RS_EPROTO, "the ROOT flag goes with broadcasts and sharded operations only");
 	if (f->of.priority >= st->p.priorities)
 		return rs_fail(e, RS_EPROTO, "priority %u is beyond the job's highest, which is %u", f->of.priority,
 			       st->p.priorities - 1);
@@ -211,7 +211,8 @@ static int contribution_owners(struct stripe *st, const struct slot *slot, unsig
 
 	if (!slot->roots)
 		return rs_fail(e, RS_EMISMATCH,
-			       "ranks disagree about operation %" PRIu64 ": no rank says that part %" PRIu32 " is its own",
+			       "ranks disagree about operation %" PRIu64 ": no rank says that part %" PRIu32
+			       " is its own",
 			       f->of.seq, part);
 	return rs_fail(e, RS_EMISMATCH,
 		       "ranks disagree about operation %" PRIu64 ": both %s and %s say that part %" PRIu32

@@ -45,8 +45,8 @@ struct stripe {
 	uint64_t features;      /* running: what the job uses */
 	unsigned attached;      /* sessions */
 	bool departed;          /* a rank sent GOODBYE after START: no operation can complete any more */
-	unsigned departed_rank; /* the last one that did */
 	uint64_t departed_ack;  /* departed ranks have the results of all operations below this number (the lowest) */
+	unsigned departed_rank; /* the first one with this number */
 	uint64_t stable;        /* every rank has the results of all operations below this number */
 	struct session **sessions; /* [world_size], NULL: not attached */
 	struct slot *slots;        /* [slots_n * p.priorities], those of priority 0 first */

@@ -43,10 +43,11 @@ void stripe_rank_departed(struct stripe *st, struct session *s, uint64_t ack)
 {
 	struct slot *slot;
 
-	if (!st->departed || ack < st->departed_ack)
+	if (!st->departed || ack < st->departed_ack) {
 		st->departed_ack = ack;
+		st->departed_rank = s->rank;
+	}
 	st->departed = true;
-	st->departed_rank = s->rank;
 	stripe_find_stable(st);
 	retained_fetch_again(st, s->rank);
 	for (unsigned p = 0; p < st->p.priorities; p++)

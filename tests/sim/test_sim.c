@@ -64,9 +64,9 @@ static void print_stats(const struct sim_stats *st, double seconds)
 /* A fault that never happens is not tested: then the simulator itself is broken. */
 static bool covers_everything(const struct sim_stats *st)
 {
-	bool ok = st->ops_ok && st->encoded && st->sharded && st->ops_failed && st->unauth && st->replays && st->refused &&
-		  st->retried && st->signals && st->intruders_refused && st->lost && st->back && st->survived &&
-		  st->stopped && st->narrow && st->moved && st->kept && st->reshared && st->anew &&
+	bool ok = st->ops_ok && st->encoded && st->sharded && st->ops_failed && st->unauth && st->replays &&
+		  st->refused && st->retried && st->signals && st->intruders_refused && st->lost && st->back &&
+		  st->survived && st->stopped && st->narrow && st->moved && st->kept && st->reshared && st->anew &&
 		  (st->probes || st->seeds < 40000); /* one run in some thousands */
 
 	for (int i = 1; i < FAULT_NR; i++)

@@ -215,7 +215,7 @@ static int api_check_broadcast(struct backend_request *r, const struct reduction
 }
 
 int api_start(struct reduction_comm *c, const struct backend_request *r, int rc, struct rs_err *e,
-		     reduction_request **ret, reduction_error *err)
+	      reduction_request **ret, reduction_error *err)
 {
 	struct reduction_request *req = NULL;
 
@@ -239,8 +239,7 @@ int api_start(struct reduction_comm *c, const struct backend_request *r, int rc,
 	return api_success(err);
 }
 
-int api_run(struct reduction_comm *c, const struct backend_request *r, int rc, struct rs_err *e,
-		   reduction_error *err)
+int api_run(struct reduction_comm *c, const struct backend_request *r, int rc, struct rs_err *e, reduction_error *err)
 {
 	struct reduction_request req;
 
@@ -294,8 +293,8 @@ static int api_read_tensor(struct backend_request *r, struct reduction_comm *c, 
 	return RS_OK;
 }
 
-int api_check_tensors(const struct reduction_comm *c, const reduction_tensor *tensors, size_t n,
-			     const char *argument, struct rs_err *e)
+int api_check_tensors(const struct reduction_comm *c, const reduction_tensor *tensors, size_t n, const char *argument,
+		      struct rs_err *e)
 {
 	if (!c)
 		return comm_null("comm", e);

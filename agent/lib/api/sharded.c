@@ -49,8 +49,7 @@ static int sharded_buffers(const struct backend_request *r, const struct reducti
 		return comm_null(r->send ? "recv" : "send", e);
 	if (part == all + c->rank * own || part + own <= all || all + bytes <= part)
 		return RS_OK;
-	return rs_fail(e, RS_EINVAL,
-		       "the send and receive buffers overlap: %s must be part %u of %s, or apart from it",
+	return rs_fail(e, RS_EINVAL, "the send and receive buffers overlap: %s must be part %u of %s, or apart from it",
 		       gather ? "send" : "recv", c->rank, gather ? "recv" : "send");
 }
 
@@ -97,8 +96,8 @@ int reduction_reduce_scatter_async(reduction_comm *comm, const void *send, void 
 	return api_start(comm, &r, sharded_scatter(&r, comm, &e), &e, ret, err);
 }
 
-int reduction_all_gather_async(reduction_comm *comm, const void *send, void *recv, size_t count,
-			       reduction_dtype dtype, const char *name, reduction_request **ret, reduction_error *err)
+int reduction_all_gather_async(reduction_comm *comm, const void *send, void *recv, size_t count, reduction_dtype dtype,
+			       const char *name, reduction_request **ret, reduction_error *err)
 {
 	struct backend_request r = {.send = send,
 				    .recv = recv,
@@ -129,8 +128,8 @@ int reduction_all_gather(reduction_comm *comm, const void *send, void *recv, siz
 	return api_run(comm, &r, sharded_gather(&r, comm, &e), &e, err);
 }
 
-int reduction_reduce_scatter_tensor_async(reduction_comm *comm, const reduction_tensor *tensor,
-					  reduction_request **ret, reduction_error *err)
+int reduction_reduce_scatter_tensor_async(reduction_comm *comm, const reduction_tensor *tensor, reduction_request **ret,
+					  reduction_error *err)
 {
 	struct backend_request r;
 	struct rs_err e;

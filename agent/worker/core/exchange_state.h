@@ -103,9 +103,9 @@ struct exchange {
 
 	/* What the job uses; see features.c. */
 	uint64_t features;
-	bool features_fixed; /* a chunk may have been sent: `features` does not change any more */
+	bool features_fixed;    /* a chunk may have been sent: `features` does not change any more */
 	_Atomic bool can_shard; /* they are fixed and have FEATURE_SHARDED; may be read by any thread */
-	uint64_t start;      /* which start this is: the incarnation of rank 0; 0: not known */
+	uint64_t start;         /* which start this is: the incarnation of rank 0; 0: not known */
 
 	/* Which reducers live; see view.c. Without `retaining` all do, to the end. */
 	bool retaining;

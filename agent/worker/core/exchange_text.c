@@ -29,8 +29,8 @@ static void text_add_duration(struct text *t, uint32_t ms)
 
 const char *op_text(const struct exchange_op *op, char *buf, size_t size)
 {
-	const char *kind = operation_is_gather(&op->of)          ? "all-gather"
-			   : operation_is_scatter(&op->of)       ? "reduce-scatter"
+	const char *kind = operation_is_gather(&op->of)      ? "all-gather"
+			   : operation_is_scatter(&op->of)   ? "reduce-scatter"
 			   : op->of.op == FRAME_OP_BROADCAST ? "broadcast"
 							     : "all-reduce";
 

@@ -162,8 +162,9 @@ static bool link_result_fits(struct link *l, const struct outgoing *want, uint32
 		return false;
 	}
 	if (f->of.count == h->of.count && f->chunk_elems == h->chunk_elems && f->of.dtype == h->of.dtype &&
-	    f->of.op == h->of.op && f->of.sharded == h->of.sharded && f->of.up == h->of.up && f->of.down == h->of.down && f->payload_len == len &&
-	    !(f->flags & ~(unsigned)FRAME_CHECKED) && (!checked || !len || f->flags))
+	    f->of.op == h->of.op && f->of.sharded == h->of.sharded && f->of.up == h->of.up &&
+	    f->of.down == h->of.down && f->payload_len == len && !(f->flags & ~(unsigned)FRAME_CHECKED) &&
+	    (!checked || !len || f->flags))
 		return true;
 	link_violation(l, now_ms,
 		       "the result of chunk %u of operation %llu is %u bytes of %s (op %u, encodings %u and %u, "
@@ -287,10 +288,10 @@ static const uint8_t *link_copy_sent(struct link *l, const struct outgoing *f, u
 
 	if (!f->op->of.up)
 		return memcpy(to, f->payload, f->head.payload_len);
-	encoded_repeat(l->x, f->op,
-		       &(struct encoded_part){(const char *)f->op->send + at.first * f->op->of.size, at.first, at.elems,
-					      false},
-		       to);
+	encoded_repeat(
+	    l->x, f->op,
+	    &(struct encoded_part){(const char *)f->op->send + at.first * f->op->of.size, at.first, at.elems, false},
+	    to);
 	return to;
 }
 

@@ -414,8 +414,9 @@ static int check_chunk(const struct ydoc_node *node, struct rs_err *e)
 		return e->code;
 	if (decoded_bytes < 2 * chunk_bytes)
 		decoded_bytes = 2 * chunk_bytes;
-	found = operation_chunk_elems(&(struct operation){.size = size & OPERATION_SIZE, .up = up & 15, .down = down & 7},
-				      (uint32_t)chunk_bytes, (uint32_t)decoded_bytes);
+	found =
+	    operation_chunk_elems(&(struct operation){.size = size & OPERATION_SIZE, .up = up & 15, .down = down & 7},
+				  (uint32_t)chunk_bytes, (uint32_t)decoded_bytes);
 	return found == want ? RS_OK : rs_fail(e, RS_EPROTO, "computed %u", found);
 }
 

@@ -151,7 +151,7 @@ static const struct {
     {OP, RS_OP_NR, "operation type 5 is unknown"},
     {OP, 17, "operation type 17 is unknown"},
     {FLAGS, FRAME_WIDE, "WIDE flag does not go with an all-reduce of float32"},
-    {FLAGS, FRAME_ROOT, "ROOT flag goes with a broadcast only"},
+    {FLAGS, FRAME_ROOT, "ROOT flag goes with broadcasts and sharded"},
     {FLAGS, 8, "flags 0x8 are unknown"},
     {PRIORITY, 1, "priority 1 is beyond the job's highest, which is 0"},
     {PRIORITY, FRAME_PRIORITIES, "frame priority 4 is beyond 3"},

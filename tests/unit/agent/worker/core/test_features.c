@@ -286,7 +286,7 @@ START_TEST(a_reducer_returns_when_a_chunk_has_passed)
 {
 	struct reducers f;
 
-	open_return(&f, _i ? FEATURES_ALL : FEATURE_START | FEATURE_ENCODINGS | FEATURE_SHARES);
+	open_return(&f, _i ? FEATURES_ALL : FEATURE_START | FEATURE_ENCODINGS | FEATURE_SHARES | FEATURE_SHARDED);
 	ck_assert_uint_eq(f.l[2].probes, _i);
 	if (_i) {
 		ck_assert_uint_eq(f.l[2].probe_bytes, PROBE_BYTES);
