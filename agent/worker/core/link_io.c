@@ -303,7 +303,9 @@ static const uint8_t *link_retain_result(struct link *l, const struct outgoing *
 	struct retain *r = &l->x->retain;
 	const uint8_t *at = link_retains_sent(f) ? f->payload : l->payload - len;
 
-	if (link_is_lent(l, f) || (link_retains_sent(f) && !f->head.payload_len))
+	if (!(link_retains_sent(f) ? f->head.payload_len : len))
+		return NULL; /* no element */
+	if (link_is_lent(l, f))
 		return at;
 	if (link_retains_sent(f))
 		return link_copy_sent(l, f, retain_reserve(r, f->head.of.priority, f->position));
