@@ -83,7 +83,10 @@ $(delay_line): $(B)/bench/net/delay_line.o
 	$(LINK) -o $@ $^
 $(mpi_bin): $(B)/bench/mpi-allreduce-%: bench/peers/mpi_allreduce.c bench/bench.h $(mpi_obj) $(libcommon)
 	$(if $(SAN),,mpicc.$* $(CFLAGS) $(OWN) -MF $@.d -o $@ $< $(mpi_obj) $(libcommon) -pthread -lm)
-$(if $(SAN),,$(eval all: $(tcp_loop) $(delay_line) $(mpi_bin)))
+mpi_sharded := $(mpis:%=$(B)/bench/mpi-sharded-%)
+$(mpi_sharded): $(B)/bench/mpi-sharded-%: bench/peers/mpi_sharded.c
+	$(if $(SAN),,mpicc.$* $(CFLAGS) $(OWN) -MF $@.d -o $@ $<)
+$(if $(SAN),,$(eval all: $(tcp_loop) $(delay_line) $(mpi_bin) $(mpi_sharded)))
 
 bench-net: $(bin) $(tcp_loop) $(delay_line) $(bench_kernels) $(if $(gloo_found),$(gloo_ring)) $(mpi_bin) ## all-reduce on shaped links beside its peers; under 10 minutes, needs root; ARGS=--full: all rows, under 35; ARGS=--help
 	$(PYTHON) bench/net/bench.py --build $(B) --out $(BUILD)/bench $(ARGS)
@@ -91,6 +94,9 @@ bench-net: $(bin) $(tcp_loop) $(delay_line) $(bench_kernels) $(if $(gloo_found),
 bench-mpi: $(bin) $(lib) $(mpi_bin) $(mpi_table) ## MPI_Allreduce through reducers beside Open MPI's own, on shaped links, and what a call that is passed on costs; needs root; ARGS=--help
 	$(PYTHON) bench/mpi.py --build $(B) $(ARGS)
 .PHONY: bench-mpi
+bench-sharded: $(bin) $(lib) $(mpi_sharded) $(tcp_loop) ## reduce-scatter and all-gather on shaped links, alone and at once, beside gloo and Open MPI; needs root; ARGS='--python PYTHON' with torch
+	$(PYTHON) bench/sharded/bench.py --build $(B) $(ARGS)
+.PHONY: bench-sharded
 bench-nccl: $(bin) $(nccl_plugin) $(B)/tests/nccl/exercise $(tcp_loop) ## the NCCL plugin without NCCL, on loopback and (as root) on shaped links; ARGS=--help
 	$(PYTHON) bench/nccl.py --build $(B) $(ARGS)
 .PHONY: bench-nccl

@@ -205,17 +205,23 @@ class Gloo(System):
 class OpenMPI(System):
     """Open MPI: over TCP with its default algorithm or with its ring, or over shared memory, for one host only."""
 
+    program = "bench/mpi-allreduce-openmpi"
+
     def __init__(self, name, ring=False, btl="tcp"):
         self.name, self.ring, self.btl = name, ring, btl
         self.moves_bytes = btl == "tcp"
 
     def missing(self, build):
-        there = (pathlib.Path(build) / "bench/mpi-allreduce-openmpi").exists() and shutil.which("mpirun.openmpi")
+        there = (pathlib.Path(build) / self.program).exists() and shutil.which("mpirun.openmpi")
         return None if there else f"{self.name}: Open MPI is missing: install openmpi-bin and libopenmpi-dev"
 
     def variables(self, _launch):
         """Variables of the ranks."""
         return {}
+
+    def arguments(self, launch):
+        """Arguments of the program."""
+        return launch.common()
 
     def start_ranks(self, launch):
         place, lab = launch.place, launch.lab
@@ -233,7 +239,7 @@ class OpenMPI(System):
         options = [str(word) for key, value in mca.items() for word in ("--mca", key, value)]
         options += [word for key, value in self.variables(launch).items() for word in ("-x", f"{key}={value}")]
         command = ["mpirun.openmpi", "--allow-run-as-root", "--bind-to", "none", *options, *where, "-n", place.n,
-                   launch.build / "bench/mpi-allreduce-openmpi", *launch.common()]
+                   launch.build / self.program, *self.arguments(launch)]
         env = {"NETLAB_PREFIX": lab.prefix, "TMPDIR": launch.dir}
         return [_start(launch, 0, command, env, "rank0")]
 

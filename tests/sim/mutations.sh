@@ -28,7 +28,7 @@ counts are not compared
 	s/o->count == first->count && //
 names are not compared
 	server/core/contribution.c
-	s/ && o->name_hash == first->name_hash//
+	s/o->name_hash == first->name_hash && //
 encodings are not compared
 	server/core/contribution.c
 	s/o->up == first->up && o->down == first->down/1/
@@ -49,7 +49,7 @@ an error is corrected again when a chunk is sent again
 	s/op->residual && part->first_time/op->residual/
 results are retained decoded
 	agent/worker/core/link_io.c
-	s/operation_down_bytes\(&f->head\.of, elems\), link/elems * f->head.of.size, link/
+	s/: operation_down_bytes\(&f->head\.of, at\.elems\)/: at.elems * f->head.of.size/
 wrong divisor of an average
 	server/core/contribution.c
 	s/kernels, st->processes, st->stable/kernels, st->p.world_size, st->stable/
@@ -241,7 +241,7 @@ results behind a fetched one lose their order
 	s/if \(missing && missing->order < next->order\)/if (0)/
 a fetched result is the contribution
 	server/core/contribution.c
-	s/if \(slot->have_n\) \{/if (slot->have_n == st->p.world_size) {/
+	s/if \(slot->have_n \|\| slot->contributed/if (slot->have_n == st->p.world_size || slot->contributed/
 goodbye before all have the results
 	agent/worker/core/exchange_end.c
 	s/!x->first &&\s+x->stable < x->next_seq/0/
@@ -251,9 +251,30 @@ contributions are filled in twice
 a truncated result overwrites the contribution
 	agent/worker/core/link_io.c
 	s/f->op->disjoint && !f->op->recv_ring/!f->op->recv_ring/
-the root of a broadcast retains nothing
+what was sent is retained without a copy
 	agent/worker/core/link_io.c
-	s/if \(!f->op->root \|\| !f->head.payload_len\)/if (1)/
+	s/return link_copy_sent\([^;]+;/return at;/
+a rank says that it has the part of another one
+	agent/worker/core/retain.h
+	s/return operation_is_scatter\(&k->head\.of\) && /return 0 \&\& /
+an encoded contribution is copied from where another one is
+	agent/worker/core/link_io.c
+	s/if \(!f->op->of\.up\)/if (1)/
+the owner of a part gets it a second time
+	server/core/result.c
+	s/return root && !slot->have_n/return root/
+all ranks get the sum of a part
+	server/core/result.c
+	s/if \(operation_is_scatter\(&slot->header\.of\)\)/if (0)/
+a part waits for its owner, which has left
+	server/core/stripe.c
+	s/slot->have_n \|\| \(operation_is_scatter\(&slot->header\.of\) && !slot->roots\)/slot->have_n/
+parts are not repeated after a rank has left
+	server/core/session_rx.c
+	s/ && !operation_is_scatter\(&s->in\.of\)//
+a reduce-scatter is summed with an all-reduce
+	server/core/contribution.c
+	s/o->sharded == first->sharded && //
 results are lent beyond their operation
 	agent/worker/core/retain.c
 	s/end - position > r->size/end - position >= r->size/
