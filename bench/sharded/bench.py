@@ -9,7 +9,6 @@ the bounds: what the links allow a ring (gloo and MPI) and reducers, calculated.
     reducers    libreduction
     gloo        torch's gloo, with a group for each kind (needs --python with torch)
     ompi        Open MPI: MPI_Ireduce_scatter_block and MPI_Iallgather
-    ompi-ring   Open MPI with its rings: MPI_Reduce_scatter_block (recursive halving where it has no ring), MPI_Allgather
 
 Exit status: 0 success, 1 an error or a wrong sum, 2 wrong usage, 77 the laboratory cannot be made.
 """
