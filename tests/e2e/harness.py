@@ -43,6 +43,7 @@ import textwrap
 import threading
 import time
 import unittest
+import urllib.request
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUILD = (ROOT / os.environ.get("REDUCTION_BUILD", "build/default")).resolve()
@@ -546,6 +547,16 @@ class Cluster:
                     reports = "".join(q.report() for q in procs if q.code != 0)
                     raise AssertionError(f"{p.name} ended with status {p.code}, expected 0\n{reports}")
         return procs
+
+    def received_bytes(self):
+        """Returns the bytes that the reducers have received. They need server_args=("--http", "127.0.0.1:0")."""
+        total = 0
+        for reducer in self.reducers:
+            address = reducer.wait_text(r"\bhttp-ready\b.*?address=(\S+)").group(1)
+            with urllib.request.urlopen(f"http://{address}/metrics", timeout=20 * SCALE) as answer:
+                text = answer.read().decode()
+            total += sum(map(float, re.findall(r"^reduction_lane_received_bytes_total\S* (\S+)", text, re.M)))
+        return total
 
     def wait_all(self, procs, timeout=60):
         """Waits until all have ended, together at most timeout seconds; returns their exit statuses."""

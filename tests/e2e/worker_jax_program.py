@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Programs of test_jax.py: worker_jax_program.py NAME. With JAX_CPU_COLLECTIVES_IMPLEMENTATION=gloo without reducers.
 
-Rank, world size and the coordinator come from torchrun's variables.
+Rank, world size and the coordinator come from torchrun's variables, or Slurm's.
 """
 
 import os
@@ -11,7 +11,8 @@ import time
 import worker
 
 GLOO = os.environ.get("JAX_CPU_COLLECTIVES_IMPLEMENTATION") == "gloo"
-RANK, SIZE = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+RANK = int(os.environ.get("RANK") or os.environ["SLURM_PROCID"])
+SIZE = int(os.environ.get("WORLD_SIZE") or os.environ["SLURM_NTASKS"])
 
 if sys.argv[1] == "late":
     import jax
@@ -28,6 +29,7 @@ if not GLOO:
 import jax
 import jax.numpy as jnp
 import numpy
+from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
@@ -37,8 +39,12 @@ DTYPES = (
 
 
 def start():
+    """COORDINATOR: an address that no launcher's variable tells."""
+    coordinator = os.environ.get("COORDINATOR")
     if GLOO:
-        jax.distributed.initialize(f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}", SIZE, RANK)
+        coordinator = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
+    if coordinator:
+        jax.distributed.initialize(coordinator, SIZE, RANK)
     else:
         jax.distributed.initialize()
     return Mesh(numpy.array(jax.devices()), ("d",))
@@ -58,7 +64,8 @@ def call(mesh, function, x, spec=None):
 
 
 def data(dtype, count, rank):
-    return ((numpy.arange(count) + rank) % 3 + 1).astype(jnp.dtype(dtype))
+    numbers = numpy.arange(count) + rank
+    return numbers % 2 == 0 if dtype == "bool" else (numbers % 3 + 1).astype(jnp.dtype(dtype))
 
 
 def combine(function, dtype, count):
@@ -92,18 +99,51 @@ def rows(dtype, count):
         yield "pmin", lambda a: jax.lax.pmin(a, "d"), combine(numpy.minimum, dtype, count)
 
 
+def reduced(mesh, function, x):
+    """Reduces an array with one row in each process, as jnp.prod does: XLA finds out that it needs an all-reduce."""
+    whole = jax.make_array_from_process_local_data(NamedSharding(mesh, P("d")), x[None])
+    return numpy.asarray(jax.jit(function, out_shardings=NamedSharding(mesh, P()))(whole).addressable_data(0))
+
+
+def reductions(dtype, count):
+    """(name, function, own data, expected result) of the all-reduces that no function of jax.lax has."""
+    two = [((numpy.arange(count) + r) % 2).astype(bool) for r in range(SIZE)]
+    if dtype == "bool":
+        for name, function in (("all", numpy.all), ("any", numpy.any)):
+            yield name, lambda a, name=name: getattr(jnp, name)(a, axis=0), two[RANK], function(two, axis=0)
+        return
+    factors = [(x + 1).astype(jnp.dtype(dtype)) for x in two]  # powers of 2: the product is exact
+    product = factors[0]
+    for x in factors[1:]:
+        product = (product * x).astype(product.dtype)
+    yield "prod", lambda a: jnp.prod(a, axis=0, dtype=a.dtype), factors[RANK], product
+
+
+def helpers(mesh):
+    """What programs call around their training: the helpers of jax.experimental.multihost_utils."""
+    own = numpy.arange(5, dtype="float32") + RANK
+    assert (multihost_utils.broadcast_one_to_all(own, is_source=RANK == SIZE - 1) == own - RANK + SIZE - 1).all()
+    everything = numpy.stack([own - RANK + r for r in range(SIZE)])
+    assert (multihost_utils.process_allgather(own) == everything).all()
+    multihost_utils.sync_global_devices("a barrier")
+    multihost_utils.assert_equal(everything, "the same in all processes")
+
+
 def collectives():
-    """Every collective of every type against NumPy, and the digest of all results, to compare with gloo's."""
+    """Every collective of the types that are named, or of all, against NumPy: the bits must be equal."""
     jax.config.update("jax_enable_x64", True)
     mesh = start()
     checked = 0
-    for dtype in DTYPES:
-        for count in (SIZE, 50000 * SIZE if dtype in ("float32", "int16") else 3 * SIZE):
-            for name, function, expected in rows(dtype, count):
-                found = call(mesh, function, data(dtype, count, RANK))
-                assert found.dtype == expected.dtype, (dtype, name, found.dtype)
-                assert found.tobytes() == expected.tobytes(), (dtype, name, count, found, expected)
-                checked += 1
+    for dtype in sys.argv[2:] or DTYPES:
+        large = 50000 * SIZE if dtype in ("float32", "int16") else 3 * SIZE
+        for count in (SIZE, large) if SIZE < 5 else (large,):  # XLA compiles for each
+            found = [(n, call(mesh, f, data(dtype, count, RANK)), want) for n, f, want in rows(dtype, count)]
+            found += [(n, reduced(mesh, f, x), want) for n, f, x, want in reductions(dtype, count)]
+            for name, result, expected in found:
+                assert result.dtype == expected.dtype, (dtype, name, result.dtype)
+                assert result.tobytes() == expected.tobytes(), (dtype, name, count, result, expected)
+            checked += len(found)
+    helpers(mesh)
     worker.say("checked", count=checked)
 
 
@@ -162,6 +202,29 @@ def again():
     worker.say("right")
 
 
+def encoded():
+    """Sums of bfloat16, which JAX sends as float32. They are rounded once, to nearest even."""
+    mesh = start()
+    everything = [numpy.random.default_rng(r).normal(size=1 << 18).astype(jnp.bfloat16) for r in range(SIZE)]
+    expected = sum(x.astype("float32") for x in everything).astype(jnp.bfloat16)
+    for _ in range(8):
+        found = call(mesh, lambda a: jax.lax.psum(a, "d"), everything[RANK])
+        assert found.tobytes() == expected.tobytes(), (found, expected)
+    worker.say("right")
+
+
+def own():
+    """Sums of a number that is this training's own, before and after the test program has done something else."""
+    value = float(sys.argv[2])
+    mesh = start()
+    for _ in range(2):
+        for _ in range(10):
+            found = call(mesh, lambda a: jax.lax.psum(a, "d"), numpy.full(1000, value, "float32"))
+            assert (found == SIZE * value).all(), f"a foreign sum: {found[0]} of {value}"
+        worker.say("own sums")
+        worker.listen()
+
+
 def network(key):
     keys = jax.random.split(key, 3)
     return [jax.random.normal(k, shape) / shape[0] ** 0.5 for k, shape in zip(keys, ((16, 64), (64, 64), (64, 1)))]
@@ -192,10 +255,13 @@ def prepare():
 
 
 def train():
-    """Data-parallel steps of an MLP: says each loss. `pause` holds each step back, so that a test can end a reducer."""
-    steps, pause = int(sys.argv[2]), float(sys.argv[3])
+    """Data-parallel steps of an MLP: says each loss. `pause` holds each step back, so that a test can end a reducer.
+    With a third argument rank 1 fails in the middle of torchrun's first start."""
+    steps, pause, fails = int(sys.argv[2]), float(sys.argv[3]), len(sys.argv) > 4
     step, weights, x, y = prepare()
     for number in range(steps):
+        if fails and RANK == 1 and number == steps // 2 and os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
+            os.abort()
         weights, loss = step(weights, x, y)
         worker.say("step", number=number, loss=float(loss))
         time.sleep(pause)
@@ -211,4 +277,5 @@ def unread():
         worker.say("step", number=number, loss=float(loss))
 
 
-{f.__name__: f for f in (collectives, refused, meshes, outside, again, train, unread)}[sys.argv[1]]()
+KNOWN = (collectives, encoded, refused, meshes, outside, again, own, train, unread)
+{f.__name__: f for f in KNOWN}[sys.argv[1]]()

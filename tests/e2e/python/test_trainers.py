@@ -13,7 +13,6 @@ import re
 import sys
 import tempfile
 import unittest
-import urllib.request
 
 import harness
 
@@ -34,17 +33,6 @@ def missing(name):
     if venv.python(name) is None:
         return f"there are no trainers from PyPI in {venv.FOLDER / name}: make trainers installs them"
     return None
-
-
-def received(cluster):
-    """Returns the bytes that the reducers have received."""
-    total = 0
-    for reducer in cluster.reducers:
-        address = reducer.wait_text(r"\bhttp-ready\b.*?address=(\S+)").group(1)
-        with urllib.request.urlopen(f"http://{address}/metrics", timeout=20 * harness.SCALE) as answer:
-            text = answer.read().decode()
-        total += sum(map(float, re.findall(r"^reduction_lane_received_bytes_total\S* (\S+)", text, re.M)))
-    return total
 
 
 class Page(unittest.TestCase):
@@ -97,10 +85,10 @@ class Trainers(unittest.TestCase):
         """Runs a program with both backends and compares them."""
         with harness.Cluster(reducers=2, server_args=("--http", "127.0.0.1:0")) as c:
             want = self.run_with("gloo", argv, c, ranks)
-            self.assertEqual(received(c), 0)
+            self.assertEqual(c.received_bytes(), 0)
             found = self.run_with("reduction", argv, c, ranks)
             self.assertEqual({x["weights"] for x in want + found}, {want[0]["weights"]})
-            self.assertGreaterEqual(received(c), 2 * found[0]["gradients"])
+            self.assertGreaterEqual(c.received_bytes(), 2 * found[0]["gradients"])
 
     def under_torchrun(self, program, *args):
         self.both([*TORCHRUN, PROGRAMS / program, *args])
@@ -110,12 +98,12 @@ class Trainers(unittest.TestCase):
         program = PROGRAMS / program
         with harness.Cluster(reducers=2, server_args=("--http", "127.0.0.1:0")) as c:
             want = self.run_with("gloo", [*TORCHRUN, program], c)
-            self.assertEqual(received(c), 0)
+            self.assertEqual(c.received_bytes(), 0)
             for argv, env in ([program], {"REDUCTION_REPLACE": "gloo"}), (["-m", "reduction.torch", program], {}):
-                before = received(c)
+                before = c.received_bytes()
                 found = self.run_with("gloo", [*TORCHRUN, *argv], c, **env)
                 self.assertEqual({x["weights"] for x in want + found}, {want[0]["weights"]})
-                self.assertGreaterEqual(received(c) - before, 2 * found[0]["gradients"])
+                self.assertGreaterEqual(c.received_bytes() - before, 2 * found[0]["gradients"])
 
 
 class HuggingFace(Trainers):
@@ -185,7 +173,7 @@ class Others(Trainers):
         self.both([PROGRAMS / "spawn.py"])
         with harness.Cluster(reducers=2, server_args=("--http", "127.0.0.1:0")) as c:
             found = self.run_with("reduction", [PROGRAMS / "spawn.py"], c, REDUCTION_MODE="")
-            self.assertLess(received(c), found[0]["gradients"])  # one node: its sum needs no reducer
+            self.assertLess(c.received_bytes(), found[0]["gradients"])  # one node: its sum needs no reducer
 
     def test_lightning_hook(self):
         self.both([PROGRAMS / "lightning_hook.py"])
