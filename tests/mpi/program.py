@@ -1,8 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An mpi4py program that checks every element of its all-reduces and broadcasts. Rank 0 prints "begun" and "ok"."""
+"""An mpi4py program that checks every element of its all-reduces and broadcasts. Rank 0 prints "begun" and "ok".
+
+    program.py                all types, operations, sizes and communicators
+    program.py loop SECONDS   all-reduces of 1 MiB; rank 0 prints each round
+"""
 
 import itertools
 import sys
+import time
 
 import numpy
 from mpi4py import MPI
@@ -28,11 +33,19 @@ def check(comm, dtype, name, n, in_place, pending):
     expected = fold(numpy.stack([value(r, n, dtype) for r in range(comm.size)]), axis=0)
     assert numpy.array_equal(recv, expected), (dtype, name, n, in_place, pending, recv, expected)
 
-def main():
-    world = MPI.COMM_WORLD
-    world.Barrier()
-    if world.rank == 0:
-        print("begun", MPI.Get_library_version().split("\n")[0][:60], flush=True)
+def loop(world, seconds):
+    """Returns how many all-reduces were right."""
+    end, go, checks = time.monotonic() + seconds, True, 0
+    while go:
+        check(world, "float32", "sum", 1 << 18, False, checks % 2 == 1)
+        if world.rank == 0:
+            print("round", checks, flush=True)
+        checks += 1
+        go = world.bcast(time.monotonic() < end)
+    return checks
+
+def table(world):
+    """Returns how many all-reduces were right."""
     checks = 0
     half = world.Split(world.rank % 2, -world.rank)
     for comm, n in itertools.product((world, half, MPI.COMM_SELF), (10, LARGE)):
@@ -47,6 +60,14 @@ def main():
     objects = world.allreduce([world.rank])
     assert objects == list(range(world.size)), objects
     half.Free()
+    return checks
+
+def main():
+    world = MPI.COMM_WORLD
+    world.Barrier()
+    if world.rank == 0:
+        print("begun", MPI.Get_library_version().split("\n")[0][:60], flush=True)
+    checks = loop(world, float(sys.argv[2])) if sys.argv[1:2] == ["loop"] else table(world)
     world.Barrier()
     if world.rank == 0:
         print(f"ok {checks} checks", flush=True)

@@ -6,11 +6,13 @@
     tests/mpi/versions.py --build build/default impi-rt
 
 mpi4py runs program.py of this folder, C runs table.c, also on the standard ABI of MPI 5 (libmpi_abi.so): every element
-of every result is checked, and most of them must have gone through reducers. The environments are made with uv in
---cache, and stay there. Without uv or PyPI it says so and ends with status 0.
+of every result is checked, and most of them must have gone through reducers. mpi4py also runs while one of the two
+reducers is killed. Fortran runs table.F90, with the packages that have its library. The environments are made with uv
+in --cache, and stay there. Without uv or PyPI it says so and ends with status 0.
 """
 
 import argparse
+import contextlib
 import pathlib
 import re
 import shutil
@@ -25,6 +27,8 @@ LIMIT_S = 180
 MPICH5 = "mpich==5.0.*"
 PACKAGES = {"mpich4": "mpich==4.3.*", "mpich5": MPICH5, "openmpi": "openmpi==5.*", "impi-rt": "impi-rt"}
 HEADERS = {"mpich4": "mpich4", "mpich5": "mpich5", "openmpi": "openmpi", "impi-rt": "mpich4"}  # Intel's are MPICH's
+KILLED = "mpi4py, reducer killed"
+FORTRAN = ("impi-rt",)  # has Fortran's library
 ABI = ("mpich5", "impi-rt")  # have libmpi_abi.so.1
 LINE = re.compile(r"^reduction-mpi: (\d+) calls? \(.*?\) through reducers", re.M)
 
@@ -64,8 +68,31 @@ def compile_table(cache, name, abi):
     return program
 
 
-def launch(folder, name, shim, config, program):
-    """Runs a program. Returns what is wrong; empty: nothing."""
+def compile_fortran(cache, name):
+    """Compiles table.F90 with the mpif.h of Debian's MPICH, whose ABI Intel's library has. Returns the program; None:
+    no compiler."""
+    if not shutil.which("mpif90.mpich") or not shutil.which("gfortran"):
+        return None
+    shown = subprocess.run(["mpif90.mpich", "-show"], check=True, capture_output=True, text=True).stdout.split()
+    libraries, program = cache / name / "lib", cache / f"table-{name}-fortran"
+    subprocess.run(["gfortran", "-cpp", "-O1", "-w", "-DWAY=1", "-fallow-argument-mismatch",
+                    *[word for word in shown if word.startswith("-I")], "-o", program, FOLDER / "table.F90",
+                    "-Wl,--no-as-needed", libraries / "libmpifort.so.12", libraries / "libmpi.so.12",
+                    f"-Wl,-rpath,{libraries}", "-Wl,--allow-shlib-undefined"], check=True)  # fmt: skip
+    return program
+
+
+def kill_at(text, reducer, out, program):
+    """Kills a reducer when the program has written the text to the file `out`."""
+    until = time.monotonic() + LIMIT_S
+    while text not in out.read_text() and program.poll() is None and time.monotonic() < until:
+        time.sleep(0.05)
+    reducer.kill()
+
+
+def launch(folder, name, shim, config, program, least, kill=None):
+    """Runs a program, of which at least so many calls go through reducers, and kills the reducer `kill` in its 20th
+    round. Returns what is wrong; empty: nothing."""
     env = {"LD_PRELOAD": shim, "REDUCTION_CONFIG": config, "REDUCTION_MPI": "required", "REDUCTION_MODE": "direct"}
     if name == "openmpi":
         argv = ["--oversubscribe", "--bind-to", "none", "-n", str(RANKS)]
@@ -74,20 +101,44 @@ def launch(folder, name, shim, config, program):
         argv = ["-n", str(RANKS), *[word for k, v in env.items() for word in ("-genv", k, str(v))]]
     more = {"PATH": f"{folder}/bin:/usr/bin:/bin", "HOME": str(folder), "I_MPI_FABRICS": "shm", "PYTHONUNBUFFERED": "1",
             "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}  # fmt: skip
-    try:
-        done = subprocess.run([folder / "bin/mpiexec", *argv, *program], capture_output=True, text=True, env=more,
-                              timeout=LIMIT_S)  # fmt: skip
-    except subprocess.TimeoutExpired:
-        return f"not done after {LIMIT_S} s"
-    taken = LINE.search(done.stderr)
-    if done.returncode or not re.search(r"^ok \d+ checks", done.stdout, re.M):
-        return f"status {done.returncode}: {(done.stdout + done.stderr).strip()[-600:]}"
-    return "" if taken and int(taken[1]) > 200 else f"too few calls went through reducers: {done.stderr.strip()[-300:]}"
+    out, err = config.with_name("out"), config.with_name("err")
+    with out.open("w") as to, err.open("w") as errors:
+        p = subprocess.Popen([folder / "bin/mpiexec", *argv, *program], stdout=to, stderr=errors, env=more)
+        if kill:
+            kill_at("round 20\n", kill, out, p)
+        try:
+            p.wait(LIMIT_S)
+        except subprocess.TimeoutExpired:
+            p.terminate()
+            p.wait()
+            return f"not done after {LIMIT_S} s"
+    said, errors = out.read_text(), err.read_text()
+    taken = LINE.search(errors)
+    if p.returncode or not re.search(r"^ok \d+ checks", said, re.M):
+        return f"status {p.returncode}: {(said + errors).strip()[-600:]}"
+    if kill and "reducer-lost reducer=r1" not in errors:
+        return "the reducer was not lost in the middle of the program"
+    return "" if taken and int(taken[1]) >= least else f"too few calls went through reducers: {errors.strip()[-300:]}"
 
 
-def reducers(build, folder):
-    """Starts two reducers. Returns their processes and the file for the ranks."""
+@contextlib.contextmanager
+def reducers(build):
+    """Two reducers: their processes and the file for the ranks."""
     processes, entries = [], []
+    folder = pathlib.Path(tempfile.mkdtemp(prefix="reduction-"))
+    try:
+        start_reducers(build, folder, processes, entries)
+        config = folder / "job.yaml"
+        config.write_text(f"job: {{name: versions}}\nreducers: [{', '.join(entries)}]\n")
+        yield processes, config
+    finally:
+        for p in processes:
+            p.terminate()
+            p.wait()
+        shutil.rmtree(folder)
+
+
+def start_reducers(build, folder, processes, entries):
     for i in range(2):
         log = folder / f"r{i}.log"
         processes.append(subprocess.Popen([build / "bin/reduction-server", "--listen", "127.0.0.1:0"],
@@ -97,9 +148,19 @@ def reducers(build, folder):
                 raise SystemExit(f"mpi-versions: a reducer ended: {log.read_text()}")
             time.sleep(0.05)
         entries.append(f'{{id: r{i}, address: "{found[1]}"}}')
-    config = folder / "job.yaml"
-    config.write_text(f"job: {{name: versions}}\nreducers: [{', '.join(entries)}]\n")
-    return processes, config
+
+
+def ways_of(cache, name):
+    """Returns the programs of an MPI: {how it is used: (the command, how many calls at least go through reducers)}. No
+    command: there is none."""
+    mpi4py = [cache / name / "bin/python", FOLDER / "program.py"]
+    ways = {"mpi4py": (mpi4py, 200), KILLED: ([*mpi4py, "loop", "4"], 20)}
+    ways["C"] = [compile_table(cache, name, False)], 200
+    if name in ABI:
+        ways["C, standard ABI"] = [compile_table(cache, name, True)], 200
+    fortran = compile_fortran(cache, name) if name in FORTRAN else None
+    ways["Fortran"] = [fortran] if fortran else None, 5
+    return ways
 
 
 def main():
@@ -118,22 +179,17 @@ def main():
     names = args.names or list(PACKAGES)
     for name in dict.fromkeys([*names, *(HEADERS[n] for n in names), "mpich5"]):
         install(cache, name)
-    with tempfile.TemporaryDirectory(prefix="reduction-") as folder:
-        processes, config = reducers(build, pathlib.Path(folder))
-        try:
-            for name in names:
-                ways = {"mpi4py": [cache / name / "bin/python", FOLDER / "program.py"],
-                        "C": [compile_table(cache, name, False)]}  # fmt: skip
-                if name in ABI:
-                    ways["C, standard ABI"] = [compile_table(cache, name, True)]
-                for way, program in ways.items():
-                    wrong = launch(cache / name, name, shim, config, program)
-                    failed |= bool(wrong)
-                    print(f"{PACKAGES[name]:14} {way:16} {'FAIL ' + wrong if wrong else 'ok'}", flush=True)
-        finally:
-            for p in processes:
-                p.terminate()
-                p.wait()
+    for name in names:
+        for way, (program, least) in ways_of(cache, name).items():
+            if not program:
+                missing = "no compiler of Debian's MPICH" if name in FORTRAN else "the package has no Fortran library"
+                print(f"{PACKAGES[name]:14} {way:24} skipped: {missing}", flush=True)
+                continue
+            with reducers(build) as (processes, config):
+                kill = processes[1] if way == KILLED else None
+                wrong = launch(cache / name, name, shim, config, program, least, kill)
+            failed |= bool(wrong)
+            print(f"{PACKAGES[name]:14} {way:24} {'FAIL ' + wrong if wrong else 'ok'}", flush=True)
     return int(failed)
 
 

@@ -4,6 +4,7 @@
 import pathlib
 import shutil
 import signal
+import subprocess
 import time
 
 import harness
@@ -99,3 +100,24 @@ LAUNCHERS = [
     OpenMPI("Open MPI", ["mpirun.openmpi", *OPEN_MPI], table("table-openmpi"), "mpif90.openmpi"),
     Mpich("MPICH", ["mpiexec.hydra"], table("table-mpich"), "mpif90.mpich"),
 ]
+
+
+def of_mpi4py():
+    """Returns the launcher of the MPI that mpi4py of harness.PYTHON loads: that of PyPI, which lies beside that Python,
+    or Debian's. None: there is no mpi4py, or no launcher."""
+    find = "from mpi4py import MPI; print(MPI.Get_library_version())"
+    try:
+        found = subprocess.run([harness.PYTHON, "-c", find], capture_output=True, text=True, timeout=60 * harness.SCALE)
+    except subprocess.TimeoutExpired:
+        return None
+    if found.returncode:
+        return None
+    ompi = "Open MPI" in found.stdout
+    beside = pathlib.Path(harness.PYTHON).with_name("mpiexec")
+    command = str(beside) if beside.exists() else "mpirun.openmpi" if ompi else "mpiexec.hydra"
+    if not shutil.which(command):
+        return None
+    program = str(harness.ROOT / "tests/mpi/program.py")
+    if ompi:
+        return OpenMPI("mpi4py", [command, "--oversubscribe", "--bind-to", "none"], program, "")
+    return Mpich("mpi4py", [command], program, "")

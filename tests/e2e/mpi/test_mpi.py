@@ -96,6 +96,13 @@ class Programs(unittest.TestCase):
                     self.assertEqual(self.taken(p), (51, 102), p.report())
                     self.assertRegex(c.reducers[0].err, r"job-started job=test generation=0 run=mpi-\w+ world_size=2")
 
+    def compile_fortran(self, m, c, way, *options):
+        """Compiles table.F90. Returns the program."""
+        program = c.dir / f"fortran{way}"
+        subprocess.run([m.fortran, "-O1", f"-DWAY={way}", "-fallow-argument-mismatch", *options, "-o", program,
+                        harness.ROOT / "tests/mpi/table.F90"], check=True, capture_output=True, cwd=c.dir)  # fmt: skip
+        return program
+
     def test_fortran(self):
         """mpif.h, `use mpi` and `use mpi_f08`: each has other entry points."""
         found = [m for m in self.each() if shutil.which(m.fortran) and shutil.which("gfortran")]
@@ -105,11 +112,7 @@ class Programs(unittest.TestCase):
             with self.cluster() as c:
                 for way, name in ((1, "mpif.h"), (2, "mpi"), (3, "mpi_f08")):
                     with self.subTest(m.name, way=name):
-                        program = c.dir / f"fortran{way}"
-                        source = harness.ROOT / "tests/mpi/table.F90"
-                        subprocess.run([m.fortran, "-O1", f"-DWAY={way}", "-fallow-argument-mismatch", "-o", program,
-                                        source], check=True, capture_output=True, cwd=c.dir)  # fmt: skip
-                        p = self.end(m.start(c, [(3, DIRECT)], program=[program]))
+                        p = self.end(m.start(c, [(3, DIRECT)], program=[self.compile_fortran(m, c, way)]))
                         self.assertIn("ok 6 checks", p.out)
                         self.assertEqual(self.taken(p), (5, 1), p.report())
 
@@ -120,10 +123,7 @@ class Programs(unittest.TestCase):
             self.skipTest("gfortran is not installed")
         for m in found:
             with self.subTest(m.name), self.cluster() as c:
-                module = c.dir / "fortran.so"
-                subprocess.run([m.fortran, "-O1", "-DWAY=1", "-fallow-argument-mismatch", "-shared", "-fPIC", "-o",
-                                module, harness.ROOT / "tests/mpi/table.F90"],
-                               check=True, capture_output=True, cwd=c.dir)  # fmt: skip
+                module = self.compile_fortran(m, c, 1, "-shared", "-fPIC")
                 load = f"import ctypes; ctypes.CDLL('{module}').main(0, None)"
                 p = self.end(m.start(c, [(3, DIRECT)], program=["/usr/bin/python3", "-c", load]))
                 self.assertIn("ok 6 checks", p.out)
@@ -156,16 +156,35 @@ class Programs(unittest.TestCase):
                 self.assertEqual(p.out.count(": success"), 2)
                 self.assertNotIn("reduction-mpi", p.err)
 
-    def test_a_reducer_is_killed(self):
+    def lose_a_reducer(self, m, c, *args, program=None):
         """Nobody notices: all sums are right, and the program ends well."""
+        p = m.start(c, [(3, DIRECT)], *args, program=program)
+        p.wait_text("round 20\n", 60, stream="out")
+        c.reducers[1].kill()
+        self.end(p)
+        self.assertRegex(p.out, r"ok \d+ checks")
+        self.assertIn("reducer-lost reducer=r1", p.err)
+        self.assertGreater(self.taken(p)[0], 20)
+
+    def test_a_reducer_is_killed(self):
         for m in self.each():
             with self.subTest(m.name), self.cluster() as c:
-                p = m.start(c, [(3, DIRECT)], "loop", 4)
-                p.wait_text("round 20\n", stream="out")
-                c.reducers[1].kill()
-                self.end(p)
-                self.assertRegex(p.out, r"ok \d+ checks")
-                self.assertIn("reducer-lost reducer=r1", p.err)
+                self.lose_a_reducer(m, c, "loop", 4)
+
+    def test_a_reducer_of_fortran_is_killed(self):
+        found = [m for m in self.each() if shutil.which(m.fortran) and shutil.which("gfortran")]
+        if not found:
+            self.skipTest("gfortran is not installed")
+        for m in found:
+            with self.subTest(m.name), self.cluster() as c:
+                self.lose_a_reducer(m, c, "loop", program=[self.compile_fortran(m, c, 2)])
+
+    def test_a_reducer_of_mpi4py_is_killed(self):
+        m = mpi.of_mpi4py()
+        if m is None:
+            self.skipTest("no mpi4py: set REDUCTION_TEST_PYTHON to a Python that has it, as make mpi-versions makes")
+        with self.cluster() as c:
+            self.lose_a_reducer(m, c, "loop", 4, program=[harness.PYTHON, m.program])
 
     def test_unreachable(self):
         """Only one rank does not reach the reducers: all ranks fall back, or all get an error."""
