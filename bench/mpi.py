@@ -4,6 +4,7 @@
 
     links   MPI_Allreduce of one program, 4 hosts and 4 reducers on links of 1 Gbit/s: with reducers, with Open MPI's
             ring and with its own choice; medians in MB/s, and ours divided by the best of the others. Needs root
+    small   the same with smaller calls: from which size up should the library take a call (REDUCTION_MPI_MIN_BYTES)?
     passed  ns of an all-reduce of 4 bytes, 2 ranks on one host, with the library (which passes it on) and without
 """
 
@@ -23,6 +24,7 @@ import systems  # noqa: E402
 
 LIBRARY = "lib/libreduction-mpi.so"
 MIB = 1 << 20
+SMALL = (16 << 10, 64 << 10, 256 << 10, MIB)
 
 
 class ThroughReducers(systems.OpenMPI):
@@ -45,29 +47,37 @@ def parse_arguments():
     p.add_argument("--build", type=pathlib.Path, default="build/default", help="folder of the build (%(default)s)")
     p.add_argument("--repeats", type=int, default=3, help="runs of each system (%(default)s)")
     p.add_argument("--bytes", default=str(16 * MIB), help="sizes of the row links, with commas (%(default)s)")
-    p.add_argument("--rows", default="links,passed", help="rows to measure (%(default)s)")
+    p.add_argument("--rows", default="links,small,passed", help="rows to measure (%(default)s)")
     args = p.parse_args()
     args.build = args.build.resolve()
     return args
 
 
 def measure_links(args):
+    measure_sizes(args, "links", map(int, args.bytes.split(",")))
+
+
+def measure_small(args):
+    measure_sizes(args, "small", SMALL)
+
+
+def measure_sizes(args, name, sizes):
     """Measures each size with each system, in one laboratory."""
     place = placement.Placement(4, 4)
     known = [ThroughReducers(), systems.OpenMPI("ompi-ring", ring=True), systems.OpenMPI("ompi")]
     if missing := known[0].missing(args.build):
         sys.exit(f"bench-mpi: {missing}")
     with net.Lab(place.hosts, "1gbit", 5, build=args.build) as lab:
-        for size in map(int, args.bytes.split(",")):
+        for size in sizes:
             speeds = {s.name: [] for s in known}
             iters = max(4, min(200, 64 * MIB // size))
             for _ in range(args.repeats):
                 for s in known:
                     row = s.measure(systems.Launch(lab, place, size, iters, max(1, iters // 4), args.build))
                     speeds[s.name].append(round(row["algbw"] * 1e3, 1))
-            medians = {name: statistics.median(v) for name, v in speeds.items()}
-            best = max(v for name, v in medians.items() if name != "reducers")
-            print(json.dumps({"row": "links", "bytes": size, "unit": "MB/s", **medians, "runs": speeds,
+            medians = {system: statistics.median(v) for system, v in speeds.items()}
+            best = max(v for system, v in medians.items() if system != "reducers")
+            print(json.dumps({"row": name, "bytes": size, "unit": "MB/s", **medians, "runs": speeds,
                               "ratio": round(medians["reducers"] / best, 3), "load": os.getloadavg()[0]}), flush=True)
 
 
@@ -92,7 +102,7 @@ def measure_passed(args):
 
 def main():
     args = parse_arguments()
-    rows = {"links": measure_links, "passed": measure_passed}
+    rows = {"links": measure_links, "small": measure_small, "passed": measure_passed}
     for name in args.rows.split(","):
         if name not in rows:
             sys.exit(f"bench-mpi: row {name}: known are {', '.join(rows)}")
