@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 # run: beside-others no-tsan all-only
-"""The page and the script of deploy/slurm under Debian's Slurm: trainings in a row, and the loss of a node."""
+"""The page and the script of deploy/slurm under Debian's Slurm: trainings in a row, the loss of a node, and JAX."""
 
 import re
 import shutil
+import subprocess
 import unittest
 
 import harness
@@ -20,6 +21,14 @@ with reduction.Communicator() as comm:
         comm.all_reduce(x)
         if i == 10:
             print(f"rank {comm.rank} trains", flush=True)
+"""
+JAX = f"""#!{harness.PYTHON}
+import reduction.jax
+import jax, numpy
+from jax.experimental import multihost_utils
+jax.distributed.initialize()
+ones = multihost_utils.process_allgather(numpy.float32(1))
+print(f"rank {{jax.process_index()}} of {{jax.process_count()}}: {{ones.sum():.1f}}", flush=True)
 """
 
 
@@ -111,6 +120,17 @@ class Trainings(unittest.TestCase):
             for jobs in (self.trainings_of_the_page, self.two_kinds_of_workers, self.one_step_for_all,
                          self.preempted, self.ends_soon, self.loss_of_a_node):
                 jobs(s)
+
+    @unittest.skipIf(subprocess.run([harness.PYTHON, "-c", "import jax"], capture_output=True).returncode,
+                     "jax is not installed for this Python")  # fmt: skip
+    def test_jax(self):
+        """jax.distributed finds its coordinator from what srun sets, and the library the reducers and the nodes."""
+        with slurm.Slurm(harness.worker_env() | {"JAX_PLATFORMS": "cpu"}) as s:
+            shutil.copy(FOLDER / "train.sbatch", s.folder)
+            self.program(s, "train.py", JAX)
+            out = s.wait(s.submit(self.block("sh")))
+            self.assertEqual(set(re.findall(r"rank \d of 4: 4\.0", out)), {f"rank {i} of 4: 4.0" for i in range(4)})
+            self.assertRegex(out, r"communicator-open job=jax-\S+ .* run=jax@gpu1\S+ rank=0 world_size=4 nodes=2 ")
 
 
 if __name__ == "__main__":
