@@ -75,7 +75,7 @@ def measure_sizes(args, name, sizes):
                 for s in known:
                     row = s.measure(systems.Launch(lab, place, size, iters, max(1, iters // 4), args.build))
                     speeds[s.name].append(round(row["algbw"] * 1e3, 1))
-            medians = {system: statistics.median(v) for system, v in speeds.items()}
+            medians = {system: round(statistics.median(v), 1) for system, v in speeds.items()}
             best = max(v for system, v in medians.items() if system != "reducers")
             print(json.dumps({"row": name, "bytes": size, "unit": "MB/s", **medians, "runs": speeds,
                               "ratio": round(medians["reducers"] / best, 3), "load": os.getloadavg()[0]}), flush=True)
