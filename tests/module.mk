@@ -112,7 +112,7 @@ versions: all ## test the backend of torch.distributed with many versions of tor
 	$(PYTHON) tests/versions.py $(ARGS)
 	$(if $(ARGS),,$(MAKE) trainers)
 
-versions-jax: all ## test JAX on CPUs with two versions of jax from PyPI, 5 minutes; ARGS="0.12.0.1"
+versions-jax: all ## test JAX on CPUs with two versions of jax from PyPI, 12 minutes; ARGS="0.12.0.1"
 	$(PYTHON) tests/versions_jax.py $(ARGS)
 
 versions-ci: all ## the same with the newest and the oldest version of torch, some of our own tests only
