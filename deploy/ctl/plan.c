@@ -26,6 +26,7 @@ enum plan_option {
 	PLAN_PRICE_REDUCER,
 	PLAN_REDUCERS,
 	PLAN_RTT,
+	PLAN_SHARDED,
 	PLAN_WRITE,
 	PLAN_JSON
 };
@@ -43,6 +44,7 @@ static const struct option plan_options[] = {
     [PLAN_PRICE_REDUCER] = {"price-reducer", "PRICE", "of a machine that only reduces for an hour [0]"},
     [PLAN_REDUCERS] = {"reducers", "N", "number of reducers [those of FILE; without it one for each worker]"},
     [PLAN_RTT] = {"rtt", "TIME", "round trip to reducers for which the file gives none: 100ms"},
+    [PLAN_SHARDED] = {"sharded", "KIND", "training with sharded parameters: fsdp, zero1, zero2, zero3 or hsdp"},
     [PLAN_WRITE] = {"write", "FILE", "write the whole configuration with the map to FILE"},
     [PLAN_JSON] = {"json", NULL, "print the result as one JSON object"},
 };
@@ -193,6 +195,35 @@ static void sockets_read(struct plan_sockets *ret)
 		    read_three("/proc/sys/net/ipv4/tcp_wmem", ret->wmem);
 }
 
+/* Checks --sharded. */
+static int check_sharded(const struct call *call, const struct rs_config *cfg, struct rs_err *e)
+{
+	const char *text = call->value[PLAN_SHARDED];
+	enum plan_sharded_kind kind;
+
+	if (text && !plan_sharded_find(text, &kind))
+		return rs_fail(e, RS_EINVAL, "--sharded: found \"%s\", expected fsdp, zero1, zero2, zero3 or hsdp",
+			       text);
+	if (text && plan_is_outline(cfg))
+		return rs_fail(e, RS_EINVAL,
+			       "--sharded needs the number of workers and the bandwidth: --workers and "
+			       "--bandwidth");
+	return RS_OK;
+}
+
+static void show_sharded(const struct plan *plan, const struct call *call, const char *prefix)
+{
+	enum plan_sharded_kind kind = PLAN_FSDP;
+	struct plan_sharded s;
+
+	plan_sharded_find(call->value[PLAN_SHARDED], &kind);
+	plan_sharded(&s, plan, kind);
+	if (call->value[PLAN_JSON])
+		plan_sharded_print_json(&s, plan, stdout);
+	else
+		plan_sharded_print(&s, plan, prefix, stdout);
+}
+
 /* Prints the plan. The map can be used only if the file names its reducers; then all
  * other lines are comments. */
 static int show_plan(const struct plan *plan, const struct call *call, struct rs_config *cfg, struct rs_err *e)
@@ -204,11 +235,14 @@ static int show_plan(const struct plan *plan, const struct call *call, struct rs
 		rc = write_config(cfg, call->value[PLAN_WRITE], e);
 	if (rc)
 		return rc;
-	if (call->value[PLAN_JSON]) {
+	if (call->value[PLAN_SHARDED])
+		show_sharded(plan, call, map ? "# " : "");
+	else if (call->value[PLAN_JSON])
 		plan_print_json(plan, cfg, stdout);
+	else
+		plan_print(plan, cfg, map ? "# " : "", stdout);
+	if (call->value[PLAN_JSON])
 		return RS_OK;
-	}
-	plan_print(plan, cfg, map ? "# " : "", stdout);
 	if (call->value[PLAN_WRITE])
 		printf("written to %s%s\n", call->value[PLAN_WRITE],
 		       placeholders ? "; replace the addresses reducer-N:7600" : "");
@@ -245,6 +279,9 @@ static int run_plan(const struct call *call, struct rs_err *e)
 	if (rc)
 		goto close_config;
 	rs_config_choose(&cfg);
+	rc = check_sharded(call, &cfg, e);
+	if (rc)
+		goto close_config;
 	if (plan_is_outline(&cfg) && !call->value[PLAN_WRITE]) {
 		show_outline(call, &cfg);
 		goto close_config;

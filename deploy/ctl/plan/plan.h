@@ -13,8 +13,8 @@
  * best shares, by bisection of the time) -> plan.c (whole shards) -> needed.c (how many
  * machines that only reduce suffice), far.c (long links), estimate.c (steps, prices,
  * cores, memory) -> verdict.c (a sentence) -> print.c, print_far.c, print_json.c.
- * outline.c says what can be said
- * without the number of workers or the bandwidth.
+ * outline.c says what can be said without the number of workers or the bandwidth,
+ * sharded.c what sharded training gains.
  *
  * Any thread; nothing here does I/O but printing. Times are seconds, for one byte where
  * they are "of a network". */
@@ -237,6 +237,25 @@ void plan_print_json(const struct plan *p, const struct rs_config *cfg, FILE *ou
 /* The parts about long links of both; nothing, and null, if there are none. */
 void plan_print_far(const struct plan *p, const struct rs_config *cfg, const char *prefix, FILE *out);
 void plan_print_far_json(const struct plan *p, FILE *out);
+
+/* A way of sharded training. */
+enum plan_sharded_kind { PLAN_FSDP, PLAN_ZERO1, PLAN_ZERO2, PLAN_ZERO3, PLAN_HSDP, PLAN_SHARDED_NR };
+
+/* Times of its operations, each of all parts together, and of what a step sends in
+ * all. */
+struct plan_sharded {
+	enum plan_sharded_kind kind;
+	struct plan_pair scatter, gather, both, all_reduce; /* both: a scatter and a gather at once */
+	struct plan_pair step;
+	struct plan_pair steps[PLAN_OVERLAPS]; /* time of a step; 0 if that of computing is not given */
+};
+
+/* Finds a kind by its name. Returns false if there is none. */
+bool plan_sharded_find(const char *name, enum plan_sharded_kind *ret);
+void plan_sharded(struct plan_sharded *ret, const struct plan *p, enum plan_sharded_kind kind);
+/* As plan_print() and plan_print_json(). */
+void plan_sharded_print(const struct plan_sharded *s, const struct plan *p, const char *prefix, FILE *out);
+void plan_sharded_print_json(const struct plan_sharded *s, const struct plan *p, FILE *out);
 
 /* Returns whether cfg lacks the number of workers or all bandwidths, so that only
  * plan_outline_print() can say something. */

@@ -300,6 +300,31 @@ class Reductionctl(unittest.TestCase):
         got, other = self.plan(*args, "250mbit"), self.plan(str(self.file), "--reducers", "8")
         self.assertEqual((got["time_s"], got["racks"]), (other["time_s"], other["racks"]))
 
+    def test_plan_of_sharded_training(self):
+        args = ["--bandwidth", "250mbit", "--bytes", "16MiB", "--step", "300ms", "--sharded"]
+        # what the bytes allow: (1 + 1/n) S both at once, 2 S in a step of fsdp, where a ring has 3 (n - 1) / n S
+        for n, gain in ((4, 1.125), (8, 1.3125), (16, 1.40625), (32, 1.453125)):
+            found = self.plan("--workers", str(n), *args, "fsdp")
+            line = (16 << 20) / (250e6 / 8)
+            self.assertAlmostEqual(found["both_s"]["reducers"], (1 + 1 / n) * line)
+            self.assertAlmostEqual(found["both_s"]["ring"], 2 * (n - 1) / n * line)
+            self.assertAlmostEqual(found["sends_s"]["ring"] / found["sends_s"]["reducers"], gain)
+            self.assertAlmostEqual(found["step_no_overlap_s"]["reducers"], 0.3 + found["sends_s"]["reducers"])
+        for kind, helps in (("fsdp", True), ("zero1", True), ("zero2", False), ("zero3", True), ("hsdp", True)):
+            self.assertIs(self.plan("--workers", "8", *args, kind)["helps"], helps, kind)
+        # one reducer for 8 workers: a ring is faster
+        self.assertFalse(self.plan("--workers", "8", "--reducers", "1", *args, "fsdp")["helps"])
+        out = ctl("plan", "--workers", "8", *args, "fsdp")[1]
+        self.assertIn("1.31 times as fast as with rings", out)
+        self.assertIn("both at once", out)
+        for words, why in (
+            (["--sharded", "ddp"], 'found "ddp", expected fsdp, zero1, zero2, zero3 or hsdp'),
+            (["--sharded", "fsdp"], "needs the number of workers and the bandwidth"),
+        ):
+            code, _, err = ctl("plan", *words)
+            self.assertEqual(code, 2)
+            self.assertIn(why, err)
+
     def test_plan_knows_prices(self):
         args = ["--workers", "4", "--bandwidth", "10gbit", "--bytes", "1GB", "--step", "300ms", "--price-worker", "30"]
         got = self.plan(*args, "--price-reducer", "1.5")
