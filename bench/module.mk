@@ -62,6 +62,15 @@ bench-tenants: $(bin) ## how jobs share one lane of a reducer, by weight and by 
 	$(PYTHON) bench/tenants.py --build $(B) --out $(BUILD)/bench/tenants.jsonl $(ARGS)
 .PHONY: bench-tenants
 
+# what updating parameters would cost a reducer; for developers, not installed
+bench_adam := $(B)/bench/reduction-bench-adam
+$(B)/bench/adam.o: ISA := -O3 -march=native -fno-math-errno -fno-trapping-math -fvect-cost-model=dynamic
+$(bench_adam): $(B)/bench/adam.o
+	$(LINK) -o $@ $^ -lm
+bench-adam: $(bench_adam) ## how fast one core of this machine updates parameters with AdamW, a second
+	$<
+.PHONY: bench-adam
+
 # what a scrape of metrics costs a lane; for developers, not installed
 bench_scrape := $(B)/bench/reduction-bench-scrape
 $(bench_scrape): $(B)/bench/scrape.o $(server_cores) $(libconfig) $(libproto) $(libcommon)

@@ -1,6 +1,8 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""Measures reduce-scatter and all-gather over shaped links, alone and both at once, as sharded training uses them.
+"""Measures reduce-scatter and all-gather over shaped links, alone and both at once, as sharded training uses them, and
+an all-reduce beside them. The reducers' processor time is in ns for each byte that a worker sends or gets, and their
+memory is that of the largest process.
 
 Systems take turns in one laboratory; the number of a launch is bytes / median time of a call, and a call lasts as long
 as that of its slowest rank. Rates are MB/s of the full tensor: of all parts. Prints a JSON line for each row, and then
@@ -30,7 +32,7 @@ import systems  # noqa: E402
 from placement import Placement  # noqa: E402
 
 WORKER = pathlib.Path(__file__).resolve().with_name("worker.py")
-WHAT = ("scatter", "gather", "both")
+WHAT = ("scatter", "gather", "both", "all-reduce")
 PORT = 29500
 MIB = 1 << 20
 LAUNCH_S = 30  # time for starting, in addition to the operations
@@ -59,8 +61,8 @@ def parse_arguments():
 def bound(what, n, line, reducers):
     """Returns what the links allow, in MB/s of the full tensor: of the busier direction of a worker's link."""
     if reducers:
-        return line * {"scatter": 1, "gather": n / (n - 1), "both": n / (n + 1)}[what]
-    return line * n / (n - 1) / (2 if what == "both" else 1)
+        return line * {"scatter": 1, "gather": n / (n - 1), "both": n / (n + 1), "all-reduce": 1}[what]
+    return line * n / (n - 1) / (2 if what in ("both", "all-reduce") else 1)
 
 
 class Python(systems.System):
@@ -102,8 +104,14 @@ class OpenMPI(systems.OpenMPI):
         return ["--what", self.what, "--bytes", launch.size, "--iters", launch.iters]
 
 
+def resident(pid):
+    """Returns the most MiB that a process has had in memory."""
+    with open(f"/proc/{pid}/status", encoding="ascii") as f:
+        return next(int(line.split()[1]) for line in f if line.startswith("VmHWM")) / 1024
+
+
 def run(lab, place, system, args):
-    """Returns the seconds of each call of a launch."""
+    """Returns the seconds of each call of a launch, and the reducers' ns for each byte and MiB."""
     one = systems.Launch(lab, place, args.bytes, args.iters, 1, args.build)
     one.limit_s = LAUNCH_S + (args.iters + 1) * args.bytes / (args.rate * 1e6 / 8) * 8
     with tempfile.TemporaryDirectory(prefix="bench-sharded-") as one.dir:
@@ -113,6 +121,7 @@ def run(lab, place, system, args):
             ranks = system.start_ranks(one)
             rows = system._collect(one, ranks)
             cpu = sum(net.cpu_seconds(p.pid) for p in servers) - cpu
+            memory = max((resident(p.pid) for p in servers), default=0)
         finally:
             for p in ranks + servers:
                 net.end(p)
@@ -120,7 +129,7 @@ def run(lab, place, system, args):
     if not all(row["right"] for row in rows):
         raise net.LabError(f"{system.name}: a wrong result")
     moved = args.bytes * (args.iters + 1) * place.n
-    return [max(times) for times in zip(*(row["times"] for row in rows))], cpu / moved * 1e9
+    return [max(times) for times in zip(*(row["times"] for row in rows))], cpu / moved * 1e9, memory
 
 
 def measure(n, args):
@@ -128,13 +137,17 @@ def measure(n, args):
     line = args.rate / 8 * PAYLOAD
     with net.Lab(place.hosts, f"{args.rate}mbit", 5, cc=args.cc, build=args.build) as lab:
         for what in args.what.split(","):
-            speeds, cpu = {}, []
+            speeds, cpu, memory = {}, [], []
             for _ in range(args.repeats):
                 for name in args.systems.split(","):
                     mpi = name.startswith("ompi")
-                    times, busy = run(lab, place, OpenMPI(name, what) if mpi else Python(name, what, args), args)
+                    if mpi and what == "all-reduce":
+                        continue  # bench-net has it
+                    times, *used = run(lab, place, OpenMPI(name, what) if mpi else Python(name, what, args), args)
                     speeds.setdefault(name, []).append(args.bytes / 1e6 / statistics.median(times))
-                    cpu += [busy] if name == "reducers" else []
+                    if name == "reducers":
+                        cpu.append(used[0])
+                        memory.append(used[1])
             row = {"row": what, "n": n, "bytes": args.bytes, "mbit": args.rate, "unit": "MB/s"}
             for name, found in speeds.items():
                 row[name] = round(statistics.median(found), 1)
@@ -142,6 +155,7 @@ def measure(n, args):
             row["ring_bound"] = round(bound(what, n, line, False), 1)
             row["reducers_bound"] = round(bound(what, n, line, True), 1)
             row["reducers_ns_per_byte"] = round(statistics.median(cpu), 2) if cpu else None
+            row["reducers_mib"] = round(max(memory)) if memory else None
             row["load"] = round(os.getloadavg()[0], 1)
             print(json.dumps(row), flush=True)
 

@@ -51,6 +51,13 @@ class Reducers:
             ctypes.byref(request), self.error))  # fmt: skip
         return request
 
+    def all_reduce(self, send, recv):
+        request = ctypes.c_void_p()
+        self.check(self.lib.reduction_all_reduce_async(
+            self.comm, self.pointer(send), self.pointer(recv), ctypes.c_size_t(send.size), 7, 0, None,
+            ctypes.byref(request), self.error))  # fmt: skip
+        return request
+
     def wait(self, request):
         self.check(self.lib.reduction_wait(request, -1, self.error))
 
@@ -81,6 +88,10 @@ class Gloo:
             self.torch.from_numpy(recv), self.torch.from_numpy(send), group=self.other, async_op=True
         )
 
+    def all_reduce(self, send, recv):
+        recv[:] = send
+        return self.dist.all_reduce(self.torch.from_numpy(recv), async_op=True)
+
     @staticmethod
     def wait(work):
         work.wait()
@@ -95,7 +106,7 @@ class Gloo:
 def main():
     p = argparse.ArgumentParser(description=__doc__)
     p.add_argument("--system", choices=["reducers", "gloo"], required=True)
-    p.add_argument("--what", choices=["scatter", "gather", "both"], required=True)
+    p.add_argument("--what", choices=["scatter", "gather", "both", "all-reduce"], required=True)
     p.add_argument("--bytes", type=int, required=True, help="of all parts")
     p.add_argument("--iters", type=int, required=True)
     args = p.parse_args()
@@ -109,15 +120,17 @@ def main():
     for i in range(args.iters + 1):
         system.barrier()
         start = time.perf_counter()
-        works = [system.scatter(grads, sums)] if args.what != "gather" else []
-        works += [system.gather(part, full)] if args.what != "scatter" else []
+        works = [system.scatter(grads, sums)] if args.what in ("scatter", "both") else []
+        works += [system.gather(part, full)] if args.what in ("gather", "both") else []
+        works += [system.all_reduce(grads, full)] if args.what == "all-reduce" else []
         for work in works:
             system.wait(work)
         if i:
             times.append(time.perf_counter() - start)
-    want = ((numpy.arange(own * world, dtype=numpy.float32) % 509) * world + world * (world - 1) // 2)
-    right = args.what == "gather" or bool((sums == want[rank * own : (rank + 1) * own]).all())
-    right &= args.what == "scatter" or bool((full == numpy.repeat(numpy.arange(1, world + 1), own)).all())
+    want = (numpy.arange(own * world, dtype=numpy.float32) % 509) * world + world * (world - 1) // 2
+    right = args.what not in ("scatter", "both") or bool((sums == want[rank * own : (rank + 1) * own]).all())
+    right &= args.what not in ("gather", "both") or bool((full == numpy.repeat(numpy.arange(1, world + 1), own)).all())
+    right &= args.what != "all-reduce" or bool((full == want).all())
     system.close()
     print(json.dumps({"rank": rank, "times": times, "right": right}), flush=True)
 

@@ -4,7 +4,7 @@
 {"framework": "torch" or "numpy"; "steps"; "every": steps between checkpoints; "folder": folder of checkpoints}. A small
 network learns the outputs of another network with fixed weights for random points. With torch it is in
 DistributedDataParallel with the hook of reduction.torch; with numpy every gradient is an all-reduce of its own or part
-of a group. After a restart it continues from the last checkpoint. It prints "step" with the exact loss of each step,
+of a group, or all are reduce-scattered and gathered in two halves. After a restart it continues from the last checkpoint. It prints "step" with the exact loss of each step,
 and at the end a checksum of all parameters. Generation and ranks are in the environment. """
 
 import json
@@ -37,6 +37,8 @@ class Numpy:
         self.parameters = [(rng.standard_normal(s) * 0.1).astype("float32") for s in shapes]
         self.momentum = [numpy.zeros(s, "float32") for s in shapes]
         self.comm = reduction.Communicator()
+        self.comm.barrier()  # before it, ranks may know different things of the job
+        self.shards = self.comm.can_shard
 
     def _gradients(self, x, y):
         w1, b1, w2, b2, w3, b3 = self.parameters
@@ -52,9 +54,27 @@ class Numpy:
         d1 = (d2 @ w2.T) * (1 - h1 * h1)
         return float(loss), [x.T @ d1, d1.sum(0), h1.T @ d2, d2.sum(0), h2.T @ dz, dz.sum(0)]
 
+    def _sharded(self, gradients):
+        """Averages them as sharded training does: while a half is gathered, the other one is scattered."""
+        flat = numpy.concatenate([g.ravel() for g in gradients])
+        halves = numpy.zeros((2, -(-flat.size // (2 * WORLD)) * WORLD), "float32")
+        halves.ravel()[: flat.size] = flat
+        parts = numpy.empty((2, halves.shape[1] // WORLD), "float32")
+        self.comm.reduce_scatter(halves[0], "avg", out=parts[0], name="first half")
+        scatter = self.comm.reduce_scatter(halves[1], "avg", out=parts[1], async_op=True, name="second half")
+        self.comm.all_gather(parts[0], out=halves[0], name="first half")
+        scatter.wait()
+        self.comm.all_gather(parts[1], out=halves[1], name="second half")
+        at = 0
+        for g in gradients:
+            g[...] = halves.ravel()[at : at + g.size].reshape(g.shape)
+            at += g.size
+
     def step(self, number):
         loss, gradients = self._gradients(*batch(number))
-        if number % 2:
+        if self.shards and number % 3 == 2:
+            self._sharded(gradients)
+        elif number % 2:
             with self.comm.group() as group:
                 for g in gradients:
                     group.all_reduce(g, "avg")

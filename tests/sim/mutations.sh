@@ -260,9 +260,6 @@ a rank says that it has the part of another one
 an encoded contribution is copied from where another one is
 	agent/worker/core/link_io.c
 	s/if \(!f->op->of\.up\)/if (1)/
-the owner of a part gets it a second time
-	server/core/result.c
-	s/return root && !slot->have_n/return root/
 all ranks get the sum of a part
 	server/core/result.c
 	s/if \(operation_is_scatter\(&slot->header\.of\)\)/if (0)/
