@@ -25,6 +25,8 @@ static int local_submit_check(const struct local_job *j, const struct local_memb
 		return rs_fail(e, RS_EPROTO, "SUBMIT with unknown dtype %u of %u bytes", s->of.dtype, s->of.size);
 	if (s->of.op >= RS_OP_NR && s->of.op != FRAME_OP_BROADCAST)
 		return rs_fail(e, RS_EPROTO, "SUBMIT with unknown op %u", s->of.op);
+	if (s->of.sharded)
+		return rs_fail(e, RS_EPROTO, "SUBMIT of a sharded operation, which agents do not have");
 	if (s->of.op == FRAME_OP_BROADCAST ? s->of.root >= m->hello.world_size : s->of.root != 0)
 		return rs_fail(e, RS_EPROTO, "SUBMIT with root %u in a world of %u", s->of.root, m->hello.world_size);
 	if (!rs_wire_fits(s->of.up, s->of.dtype, s->of.op) || !rs_wire_fits(s->of.down, s->of.dtype, s->of.op) ||
