@@ -76,7 +76,7 @@ def _numpy_copy(x: ndarray) -> ndarray:
     return sys.modules["numpy"].array(x, dtype=x.dtype.newbyteorder("="), order="C", copy=True)
 
 
-_NUMPY = Kind(
+NUMPY = Kind(
     dtype_name=lambda x: x.dtype.name,
     itemsize=lambda x: x.dtype.itemsize,
     is_dense=_numpy_dense,
@@ -107,7 +107,7 @@ def _torch_copy(x: Any) -> Any:
     return torch.empty(x.shape, dtype=x.dtype).copy_(x.detach())
 
 
-_TORCH = Kind(
+TORCH = Kind(
     dtype_name=lambda x: str(x.dtype).rpartition(".")[2],
     itemsize=lambda x: x.element_size(),
     is_dense=_torch_dense,
@@ -160,7 +160,7 @@ def _known(x: Any) -> bool:
     return isinstance(x, ndarray) or (torch is not None and isinstance(x, torch.Tensor)) or _cuda.is_array(x)
 
 
-def _view(x: Any) -> Any:
+def view(x: Any) -> Any:
     """Returns x, or a view of it if its memory is only known by `__dlpack__`."""
     return _dlpack.view(x) if not _known(x) and _dlpack.is_array(x) else x
 
@@ -169,12 +169,12 @@ def kind_of(x: Any) -> Kind:
     """Returns how to handle x. Raises TypeError unless it is a numpy array, a dense torch tensor, a GPU's array or a
     view of one with `__dlpack__`."""
     if isinstance(x, ndarray):
-        return _NUMPY
+        return NUMPY
     torch = sys.modules.get("torch")  # a tensor exists only if torch is imported
     if torch is not None and isinstance(x, torch.Tensor):
         if x.layout != torch.strided:
             raise TypeError(f"expected a dense tensor, got one of layout {x.layout}")
-        return _TORCH
+        return TORCH
     if _cuda.is_array(x):
         return _CUDA
     if isinstance(x, _dlpack.Array):
@@ -216,7 +216,7 @@ def block(x: Any) -> Block:
     """Returns memory of x that the library may read and, unless it is a copy, write."""
     kind = kind_of(x)
     if not kind.is_dense(x):
-        return _host_copy(x)
+        return host_copy(x)
     return Block(x, kind.pointer(x), kind.count(x), False, kind.device(x), kind.stream(x))
 
 
@@ -249,15 +249,22 @@ def prepare(x: Any, out: Optional[Any]) -> Tuple[Block, Block]:
     send = block(x)
     kind = kind_of(x)
     if overlap(send, receive, kind.itemsize(x)):
-        send = _host_copy(x)
+        send = host_copy(x)
     if (send.device, send.stream) != (receive.device, receive.stream):
         if kind in (_CUDA, _DLPACK):
-            raise ValueError(f"the array is on {_place(send)} but out is on {_place(receive)}; expected the same")
-        send, receive = _host_copy(x), _host_copy(target)
+            same_place(send, receive)
+        send, receive = host_copy(x), host_copy(target)
     return send, receive
 
 
-def _host_copy(x: Any) -> Block:
+def same_place(send: Block, receive: Block) -> None:
+    """Raises ValueError unless both are in the host's memory, or on the same GPU and stream."""
+    if (send.device, send.stream) != (receive.device, receive.stream):
+        raise ValueError(f"the array is on {_place(send)} but out is on {_place(receive)}; expected the same")
+
+
+def host_copy(x: Any) -> Block:
+    """Returns a dense copy in the host's memory."""
     kind = kind_of(x)
     copy = kind.dense_copy(x)
     return Block(copy, kind.pointer(copy), kind.count(copy), True)
@@ -270,7 +277,7 @@ def _place(b: Block) -> str:
 def finish(target: Any, received: Block) -> None:
     """Copies a result back to target if it was received into a copy."""
     if received.is_copy:
-        target = _view(target)
+        target = view(target)
         kind_of(target).assign(target, received.owner)
 
 
@@ -310,15 +317,28 @@ def tensor(
     wire: Optional[str] = None,
 ) -> Tuple[_lib.Tensor, Block, Block]:
     """Describes an all-reduce of x for the library. Also returns its memory, which the caller keeps."""
-    x, out = _view(x), _view(out)
+    x, out = view(x), view(out)
     code, number = dtype_code(x, dtype), op_code(op)
+    send, receive = prepare(x, out)
+    return described(send, receive, receive.count, code, number, name, priority, wire), send, receive
+
+
+def described(
+    send: Block,
+    receive: Block,
+    count: int,
+    code: int,
+    number: int,
+    name: Optional[str],
+    priority: Optional[int],
+    wire: Optional[str],
+) -> _lib.Tensor:
+    """Describes an operation for the library. code and number are those of dtype and op."""
     if priority is not None and priority < 0:
         raise ValueError(f"priority is {priority}; 0 (least urgent) or more was expected, or None")
-    send, receive = prepare(x, out)
     label = None if name is None else os.fsencode(name)
     urgency = _lib.PRIORITY_AUTO if priority is None else min(int(priority), _lib.PRIORITY_MAX)
-    described = _lib.Tensor(
-        ctypes.sizeof(_lib.Tensor), send.pointer, receive.pointer, send.count, code, number, label, urgency,
+    return _lib.Tensor(
+        ctypes.sizeof(_lib.Tensor), send.pointer, receive.pointer, count, code, number, label, urgency,
         receive.device, receive.stream, wire_code(wire),
     )  # fmt: skip
-    return described, send, receive

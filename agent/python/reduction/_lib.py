@@ -114,6 +114,15 @@ _FUNCTIONS = {
         c_int,
         [c_void_p, POINTER(Tensor), c_int, POINTER(c_void_p), POINTER(Error)],
     ),
+    "reduction_can_shard": (c_int, [c_void_p]),
+    "reduction_reduce_scatter_tensor_async": (
+        c_int,
+        [c_void_p, POINTER(Tensor), POINTER(c_void_p), POINTER(Error)],
+    ),
+    "reduction_all_gather_tensor_async": (
+        c_int,
+        [c_void_p, POINTER(Tensor), POINTER(c_void_p), POINTER(Error)],
+    ),
     "reduction_all_reduce_group_async": (
         c_int,
         [c_void_p, POINTER(Tensor), c_size_t, POINTER(c_void_p), POINTER(Error)],

@@ -18,6 +18,7 @@ from typing import Any, Callable, Deque, List, NamedTuple, Optional, Sequence, T
 
 from . import _buffers, _lib, errors
 from ._request import Request
+from ._sharded import ShardedCalls
 from .group import Group
 
 _INT_MAX = 2**31 - 1
@@ -78,7 +79,7 @@ def _mode(value: Optional[str]) -> int:
     return _lib.MODES[value]
 
 
-class Communicator:
+class Communicator(ShardedCalls):
     """The ranks of a job, which call the same operations in the same order.
 
     An argument that stays None is taken from the environment (RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE of
