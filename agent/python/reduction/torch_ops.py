@@ -20,10 +20,11 @@ import torch.distributed
 
 from . import _buffers, errors, torch_identity
 from .comm import Communicator
+from .torch_call import dense_of, first_tensor, options_of, seconds_of
 from .torch_local import NodeSum, node_sum
 from .torch_mail import Mailbox, bytes_of
 from .torch_mesh import Mesh
-from .torch_others import OtherOperations, dense_of, first_tensor, options_of, seconds_of
+from .torch_others import OtherOperations
 from .torch_place import NAME, Fact, address_of, digest, exchange, of_attempt, place, unplaced
 from .torch_several import Several
 from .torch_stream import Places

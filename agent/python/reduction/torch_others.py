@@ -14,6 +14,7 @@ import torch
 import torch.distributed
 
 from .comm import Communicator
+from .torch_call import NO_TIME, dense_of, first_tensor, is_plain, options_of, seconds_of, size_of
 from .torch_mail import Mailbox, bytes_of
 from .torch_mesh import Mesh
 from .torch_work import Channel, Work
@@ -21,63 +22,16 @@ from .torch_work import Channel, Work
 _c10d = torch._C._distributed_c10d
 SMALL = 64 << 10  # bytes of one rank
 _PLACE = 16  # each tensor begins at a multiple of this many bytes, as its dtype needs it
-_NO_TIME = datetime.timedelta(0)
-
-
-def first_tensor(value: Any) -> Optional[torch.Tensor]:
-    """Returns the first tensor in lists of lists, or None."""
-    if isinstance(value, torch.Tensor):
-        return value
-    if isinstance(value, (list, tuple)):
-        for item in value:
-            found = first_tensor(item)
-            if found is not None:
-                return found
-    return None
-
-
-def dense_of(tensor: torch.Tensor) -> torch.Tensor:
-    """Returns the tensor, or a copy on its device whose elements stand one behind the other."""
-    if tensor.is_contiguous() and not tensor.is_conj() and not tensor.is_neg():
-        return tensor
-    return torch.empty(tensor.shape, dtype=tensor.dtype, device=tensor.device).copy_(tensor.detach())
-
-
-def seconds_of(opts: Any) -> Optional[float]:
-    """Returns the timeout that options of torch have, or None: then that of the group holds."""
-    timeout = opts.timeout
-    return timeout.total_seconds() if timeout > _NO_TIME else None
-
-
-def options_of(kind: Any, given: Any, timeout: Any = None, **fields: Any) -> Any:
-    """Returns the options of an operation. torch's methods take them, or some of their fields."""
-    if isinstance(given, kind):
-        return given
-    opts = kind()
-    for name, value in fields.items():
-        if value is not None:
-            setattr(opts, name, value)
-    if timeout is not None:
-        opts.timeout = timeout
-    return opts
-
-
-def _size(tensors: Sequence[torch.Tensor]) -> int:
-    return sum(x.numel() * x.element_size() for x in tensors)
-
-
-def _plain(tensors: Sequence[Any]) -> bool:
-    return all(x.is_cpu and x.layout is torch.strided and not x.is_quantized for x in tensors)
 
 
 def _is_small(tensors: Sequence[torch.Tensor]) -> bool:
-    return bool(tensors) and _plain(tensors) and _size(tensors) <= SMALL
+    return bool(tensors) and is_plain(tensors) and size_of(tensors) <= SMALL
 
 
 def _is_cheap_to_gather(tensors: Sequence[torch.Tensor]) -> bool:
     """Returns True for small tensors, and for bytes of any size: objects are sent as bytes, and reducers take and send
     no more of them than the ranks would among each other."""
-    return _is_small(tensors) or bool(tensors) and _plain(tensors) and all(x.dtype == torch.uint8 for x in tensors)
+    return _is_small(tensors) or bool(tensors) and is_plain(tensors) and all(x.dtype == torch.uint8 for x in tensors)
 
 
 class _Layout:
@@ -88,20 +42,20 @@ class _Layout:
         self.length = 0  # of one rank
         for x in tensors:
             self.places.append(self.length)
-            self.length += -(-_size([x]) // _PLACE) * _PLACE
+            self.length += -(-size_of([x]) // _PLACE) * _PLACE
         self.total = self.length * ranks
 
     def put(self, whole: torch.Tensor, rank: int, tensors: Sequence[torch.Tensor]) -> None:
         """Copies a rank's tensors into the buffer."""
         for place, x in zip(self.places, tensors):
             start = rank * self.length + place
-            whole[start : start + _size([x])].copy_(bytes_of(dense_of(x)))
+            whole[start : start + size_of([x])].copy_(bytes_of(dense_of(x)))
 
     def take(self, whole: torch.Tensor, rank: int, tensors: Sequence[torch.Tensor]) -> None:
         """Copies a rank's part of the buffer into tensors."""
         for place, x in zip(self.places, tensors):
             start = rank * self.length + place
-            x.detach().copy_(whole[start : start + _size([x])].view(x.dtype).reshape(x.shape))
+            x.detach().copy_(whole[start : start + size_of([x])].view(x.dtype).reshape(x.shape))
 
 
 class OtherOperations:
@@ -126,7 +80,7 @@ class OtherOperations:
         """
         for part in parts or []:
             for x, of in zip(part, own):
-                if x.dtype != of.dtype or x.numel() != of.numel() or not _plain([x]):
+                if x.dtype != of.dtype or x.numel() != of.numel() or not is_plain([x]):
                     raise ValueError(
                         f"{kind} was called with a tensor of {x.numel()} {x.dtype} on {x.device} for the result, "
                         f"{of.numel()} {of.dtype} on {of.device} were expected"
@@ -147,7 +101,7 @@ class OtherOperations:
 
     def _split(self, kind: str, whole: torch.Tensor) -> List[torch.Tensor]:
         """Returns the parts of the ranks in a tensor for all of them."""
-        if not _plain([whole]) or not whole.is_contiguous() or whole.numel() % self._size:
+        if not is_plain([whole]) or not whole.is_contiguous() or whole.numel() % self._size:
             raise ValueError(
                 f"{kind} was called with a tensor of {whole.numel()} elements on {whole.device} for the result, a "
                 f"contiguous one on cpu with a part for each of {self._size} ranks was expected"
@@ -229,7 +183,7 @@ class OtherOperations:
         if sender == self._rank:
             self._check_lists("scatter", inputs, self._size)
             for rank, x in enumerate(inputs[0]):
-                if x.dtype != outputs[0].dtype or x.numel() != outputs[0].numel() or not _plain([x]):
+                if x.dtype != outputs[0].dtype or x.numel() != outputs[0].numel() or not is_plain([x]):
                     raise ValueError(
                         f"scatter was called with tensors that differ: {x.dtype} {list(x.shape)} of rank {rank}"
                     )
@@ -248,7 +202,7 @@ class OtherOperations:
         """monitored_barrier: through the store."""
         self._channel.check_usable()
         given = timeout if timeout is not None else getattr(opts, "timeout", opts)
-        seconds = self._channel.timeout if given is None or given < _NO_TIME else given.total_seconds()
+        seconds = self._channel.timeout if given is None or given < NO_TIME else given.total_seconds()
         self._mail.barrier(seconds, wait_all_ranks)
 
     def _by_mail(self, tensors: Sequence[torch.Tensor]) -> bool:
