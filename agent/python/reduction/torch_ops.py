@@ -2,10 +2,11 @@
 """The operations of the backend `reduction`, the same for all versions of torch. `reduction.torch_group` uses them.
 
 all_reduce, all_reduce_coalesced, reduce, broadcast and barrier go through the reducers, on a communicator that each
-group opens at its first such operation; so do small gathers and scatters (`reduction.torch_others`). Everything else
-goes to an inner group, gloo for tensors on the CPU and NCCL for those on a GPU: other collectives, sparse tensors, and
-what the reducers cannot do (`_REDUCERS`). Ranks connect to each other when an operation first needs gloo
-(`reduction.torch_mesh`). The happy path and the failure modes of an operation are those of `reduction.torch_work`.
+group opens at its first such operation; so do reduce-scatters and large all-gathers (`reduction.torch_sharded`), and
+small gathers and scatters (`reduction.torch_others`). Everything else goes to an inner group, gloo for tensors on the
+CPU and NCCL for those on a GPU: other collectives, sparse tensors, and what the reducers cannot do (`REDUCERS`). Ranks
+connect to each other when an operation first needs gloo (`reduction.torch_mesh`). The happy path and the failure modes
+of an operation are those of `reduction.torch_work`.
 """
 
 import contextlib
@@ -27,18 +28,11 @@ from .torch_mesh import Mesh
 from .torch_others import OtherOperations
 from .torch_place import NAME, Fact, address_of, digest, exchange, of_attempt, place, unplaced
 from .torch_several import Several
+from .torch_sharded import DTYPES, REDUCERS, op_name
 from .torch_stream import Places
 from .torch_work import Channel, Work
 
 _c10d = torch._C._distributed_c10d
-# what the reducers can do; the values are names of this package
-_REDUCERS = {"SUM": "sum", "PRODUCT": "prod", "MAX": "max", "MIN": "min", "AVG": "avg"}
-_DTYPES = {
-    dtype: _buffers.DTYPES[str(dtype).rpartition(".")[2]]
-    for dtype in (torch.uint8, torch.int8, torch.int32, torch.int64, torch.float16, torch.bfloat16, torch.float32,
-                  torch.float64)
-}  # fmt: skip
-_OP_NAMES = {value: name for name, value in _c10d.ReduceOp.RedOpType.__members__.items()}
 # channels by the key of their group, of this process: those that are open or being
 # opened, at least
 _channels: "weakref.WeakValueDictionary[str, Channel]" = weakref.WeakValueDictionary()
@@ -58,10 +52,6 @@ def _retire(key: str) -> int:
     return _serials.get(key, 0)
 
 
-def _op_name(op: Any) -> str:
-    return _OP_NAMES[getattr(op, "op", op)]  # ReduceOp, or the RedOpType in it
-
-
 def _devices(tensors: Sequence[torch.Tensor]) -> List[str]:
     return sorted({str(tensor.device) for tensor in tensors})
 
@@ -71,7 +61,7 @@ def _is_plain(tensor: torch.Tensor) -> bool:
     return (
         tensor.is_cpu
         and tensor.layout is torch.strided
-        and tensor.dtype in _DTYPES
+        and tensor.dtype in DTYPES
         and tensor.is_contiguous()
         and not tensor.is_neg()
     )
@@ -147,6 +137,7 @@ class Operations(OtherOperations):
         self._node: Optional[NodeSum] = None  # then all_reduce uses the channel `_slices`
         self._channels = [channel]
         self._mail = Mailbox(store, rank, size, channel)
+        self._attach_sharded()
 
     def _part(self, store: Any, ranks: Sequence[int], timeout: datetime.timedelta, name: str) -> Origin:
         """Returns what a group of some of this group's ranks is made of; this rank is one of them."""
@@ -224,21 +215,21 @@ class Operations(OtherOperations):
 
     @staticmethod
     def _reducible(tensors: Sequence[torch.Tensor], op: str) -> bool:
-        return op in _REDUCERS and all(x.layout == torch.strided and x.dtype in _DTYPES for x in tensors)
+        return op in REDUCERS and all(x.layout == torch.strided and x.dtype in DTYPES for x in tensors)
 
     def allreduce(self, tensors: Any, opts: Any = None, timeout: Any = None, op: Any = None) -> Any:
         """all_reduce: through the reducers if they can do it, else gloo's or NCCL's."""
         tensors = [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
         opts = options_of(_c10d.AllreduceOptions, opts, timeout, reduceOp=opts if op is None else op)
-        name = _op_name(opts.reduceOp)
+        name = op_name(opts.reduceOp)
         if self._node is not None and len(tensors) == 1 and self._is_sliced(tensors[0], name):
-            return self._note(self._all_reduce_sliced(tensors[0], _REDUCERS[name], seconds_of(opts)))
-        if len(tensors) == 1 and name in _REDUCERS and _is_plain(tensors[0]):
-            return self._note(self._all_reduce_plain(tensors, _buffers.OPS[_REDUCERS[name]], seconds_of(opts)))
+            return self._note(self._all_reduce_sliced(tensors[0], REDUCERS[name], seconds_of(opts)))
+        if len(tensors) == 1 and name in REDUCERS and _is_plain(tensors[0]):
+            return self._note(self._all_reduce_plain(tensors, _buffers.OPS[REDUCERS[name]], seconds_of(opts)))
         self._check("all_reduce", tensors)
         if not self._reducible(tensors, name):
             return self._note(self._inner(tensors[0]).allreduce(tensors, opts))
-        reducer_op = _REDUCERS[name]
+        reducer_op = REDUCERS[name]
         return self._submit(
             "all_reduce",
             tensors,
@@ -252,7 +243,7 @@ class Operations(OtherOperations):
 
     def _all_reduce_plain(self, tensors: List[torch.Tensor], op: int, timeout: Optional[float]) -> Work:
         x = tensors[0]
-        pointer, count, dtype = x.data_ptr(), x.numel(), _DTYPES[x.dtype]
+        pointer, count, dtype = x.data_ptr(), x.numel(), DTYPES[x.dtype]
 
         def begin(comm: Communicator) -> List[Any]:
             return [comm._start_dense(x, pointer, count, dtype, op)]
@@ -289,11 +280,11 @@ class Operations(OtherOperations):
         """all_reduce_coalesced: as a group of the library, in which small tensors share operations."""
         tensors = list(tensors)
         opts = options_of(_c10d.AllreduceCoalescedOptions, opts)
-        op = _op_name(opts.reduceOp)
+        op = op_name(opts.reduceOp)
         self._check("all_reduce_coalesced", tensors, single=False)
         if not self._reducible(tensors, op):
             return self._note(self._inner(first_tensor(tensors)).allreduce_coalesced(tensors, opts))
-        reducer_op = _REDUCERS[op]
+        reducer_op = REDUCERS[op]
         return self._submit(
             "all_reduce_coalesced",
             tensors,
@@ -305,12 +296,12 @@ class Operations(OtherOperations):
         """reduce: an all-reduce whose result only the root keeps."""
         tensors = [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
         opts = options_of(_c10d.ReduceOptions, opts, timeout, rootRank=opts if root is None else root, reduceOp=op)
-        op, root = _op_name(opts.reduceOp), opts.rootRank
+        op, root = op_name(opts.reduceOp), opts.rootRank
         self._check("reduce", tensors)
         self._check_root("reduce", root)
         if not self._reducible(tensors, op):
             return self._note(self._inner(tensors[0]).reduce(tensors, opts))
-        reducer_op, scratch = _REDUCERS[op], root != self._rank
+        reducer_op, scratch = REDUCERS[op], root != self._rank
 
         def start(comm: Communicator, x: List[torch.Tensor]) -> List[Any]:
             target = x[0].detach().clone() if scratch else x[0]
@@ -327,7 +318,7 @@ class Operations(OtherOperations):
         tensor = tensors[0]
         if tensor.layout != torch.strided or tensor.is_quantized:
             return self._note(self._inner(tensor).broadcast(tensors, opts))
-        known = tensor.dtype in _DTYPES
+        known = tensor.dtype in DTYPES
 
         def start(comm: Communicator, x: List[torch.Tensor]) -> List[Any]:
             if known:

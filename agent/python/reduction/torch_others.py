@@ -17,7 +17,8 @@ from .comm import Communicator
 from .torch_call import NO_TIME, dense_of, first_tensor, is_plain, options_of, seconds_of, size_of
 from .torch_mail import Mailbox, bytes_of
 from .torch_mesh import Mesh
-from .torch_work import Channel, Work
+from .torch_sharded import ShardedOperations
+from .torch_work import Work
 
 _c10d = torch._C._distributed_c10d
 SMALL = 64 << 10  # bytes of one rank
@@ -58,16 +59,11 @@ class _Layout:
             x.detach().copy_(whole[start : start + size_of([x])].view(x.dtype).reshape(x.shape))
 
 
-class OtherOperations:
+class OtherOperations(ShardedOperations):
     """The part of `reduction.torch_ops.Operations` with these operations."""
 
-    _channel: Channel
     _mail: Mailbox
     _mesh: Mesh
-    _rank: int
-    _size: int
-    _note: Callable[[Any], Any]
-    _inner: Callable[[Optional[torch.Tensor]], Any]
     _check_root: Callable[[str, int], None]
 
     def _gather_small(
@@ -120,6 +116,10 @@ class OtherOperations:
         if isinstance(opts, datetime.timedelta):
             opts, timeout = None, opts
         opts = options_of(_c10d.AllgatherOptions, opts, timeout)
+        if len(inputs) == 1 and is_plain(inputs) and self._can_shard(inputs):
+            self._check_lists("all_gather", outputs, self._size)
+            whole = torch.empty(self._size * inputs[0].numel(), dtype=inputs[0].dtype)
+            return self._gather_sharded(list(inputs), [whole], seconds_of(opts), outputs)
         if len(inputs) != 1 or not _is_cheap_to_gather(inputs):
             return self._note(self._inner(first_tensor([inputs, outputs])).allgather(outputs, inputs, opts))
         self._check_lists("all_gather", outputs, self._size)
@@ -128,6 +128,8 @@ class OtherOperations:
     def _gather_into(self, method: str, outputs: List[Any], inputs: List[Any], args: Tuple[Any, ...], opts: Any) -> Any:
         """all_gather into one tensor for each tensor. `args` are those of the inner group's method."""
         opts = options_of(_c10d.AllgatherOptions, opts)
+        if inputs and len(outputs) == len(inputs) and is_plain(inputs) and self._can_shard(inputs):
+            return self._gather_sharded(list(inputs), list(outputs), seconds_of(opts))
         if not _is_cheap_to_gather(inputs) or len(outputs) != len(inputs):
             inner = self._inner(first_tensor(inputs))
             if hasattr(inner, method):
@@ -258,9 +260,7 @@ def _delegate(method: str) -> Callable[..., Any]:
 
 # the later names are those of torch 2.13
 for _method in (
-    "allgather_coalesced", "reduce_scatter", "_reduce_scatter_base", "reduce_scatter_tensor_coalesced", "alltoall",
-    "alltoall_base", "reduce_scatter_single", "reduce_scatter_single_coalesced",
-    "all_to_all_single", "gather_single",
+    "allgather_coalesced", "alltoall", "alltoall_base", "all_to_all_single", "gather_single",
 ):  # fmt: skip
     if hasattr(_c10d.ProcessGroupGloo, _method):
         setattr(OtherOperations, _method, _delegate(_method))

@@ -1,0 +1,212 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reduce-scatters and large all-gathers of the backend `reduction`, of tensors on the CPU.
+
+The happy path: at the first operation whose part of one rank has more than SHARDED bytes, the ranks of the group agree
+once whether all of them can shard (`Communicator.can_shard`). If they can, each rank sends all parts of a
+reduce-scatter and receives its own, and sends its own part of an all-gather and receives all. Otherwise, and below that
+size, a reduce-scatter is an all-reduce of which each rank keeps its part: gloo's is no less, and knows no averages.
+Such all-gathers are those of `reduction.torch_others`. Which way an operation goes follows from its name, and the size
+and dtype of one rank's tensors, which are equal on all ranks. Failure modes: those of `reduction.torch_work`.
+"""
+
+import datetime
+import threading
+from typing import Any, Callable, List, Optional, Sequence, Tuple
+
+import torch
+import torch.distributed
+
+from . import _buffers
+from .comm import Communicator
+from .torch_call import dense_of, first_tensor, is_plain, options_of, seconds_of, size_of
+from .torch_mail import bytes_of
+from .torch_work import Channel, Work
+
+_c10d = torch._C._distributed_c10d
+SHARDED = 64 << 10  # bytes of one rank's part: reducers shard larger ones
+
+# what the reducers can do; the values are names of this package
+REDUCERS = {"SUM": "sum", "PRODUCT": "prod", "MAX": "max", "MIN": "min", "AVG": "avg"}
+DTYPES = {
+    dtype: _buffers.DTYPES[str(dtype).rpartition(".")[2]]
+    for dtype in (torch.uint8, torch.int8, torch.int32, torch.int64, torch.float16, torch.bfloat16, torch.float32,
+                  torch.float64)
+}  # fmt: skip
+_OP_NAMES = {value: name for name, value in _c10d.ReduceOp.RedOpType.__members__.items()}
+
+
+def op_name(op: Any) -> str:
+    """Returns the name of a ReduceOp, or of the RedOpType in it."""
+    return _OP_NAMES[getattr(op, "op", op)]
+
+
+def _check_parts(kind: str, parts: Sequence[torch.Tensor], wholes: Sequence[torch.Tensor], size: int) -> None:
+    for part, whole in zip(parts, wholes):
+        if whole.numel() != size * part.numel() or whole.dtype != part.dtype or not is_plain([part, whole]):
+            raise ValueError(
+                f"{kind} was called with a tensor of {part.numel()} {part.dtype} on {part.device} for one rank and one "
+                f"of {whole.numel()} {whole.dtype} on {whole.device} for all {size} ranks"
+            )
+
+
+def _copy_back(tensors: Sequence[torch.Tensor], dense: Sequence[torch.Tensor]) -> Optional[Callable[[], None]]:
+    """Returns what stores results that are received into copies, or None."""
+    copies = [(to, copy) for to, copy in zip(tensors, dense) if to is not copy]
+
+    def finish() -> None:
+        for to, copy in copies:
+            to.detach().copy_(copy.view_as(to))
+
+    return finish if copies else None
+
+
+class ShardedOperations:
+    """The part of `reduction.torch_ops.Operations` with these operations."""
+
+    _channel: Channel
+    _rank: int
+    _size: int
+    _note: Callable[[Any], Any]
+    _inner: Callable[[Optional[torch.Tensor]], Any]
+
+    def _attach_sharded(self) -> None:
+        self._shards: Optional[bool] = None  # not agreed yet
+        self._agreeing = threading.Lock()
+
+    def _can_shard(self, tensors: Sequence[torch.Tensor]) -> bool:
+        """Returns True if the reducers shard an operation. All ranks call it; the group's first large operation waits
+        here until all of them have come.
+
+        Args:
+            tensors: one rank's part.
+        """
+        if self._size == 1 or size_of(tensors) <= SHARDED:
+            return False
+        with self._agreeing:
+            if self._shards is None:
+                self._shards = self._agree()
+        return self._shards
+
+    def _agree(self) -> bool:
+        able = torch.zeros(1, dtype=torch.int32)
+
+        def begin(comm: Communicator) -> List[Any]:
+            able.fill_(comm.can_shard)
+            return [comm.all_reduce(able, "min", async_op=True, name="who can shard")]
+
+        # what a rank can do is known when an operation is done
+        self._channel.start(Work(self._channel, "barrier", [], lambda comm: [comm.barrier(async_op=True)])).wait()
+        self._channel.start(Work(self._channel, "all_reduce", [able], begin)).wait()
+        return bool(able.item())
+
+    def _start_sharded(
+        self,
+        kind: str,
+        results: List[torch.Tensor],
+        begin: Callable[[Communicator], List[Any]],
+        finish: Optional[Callable[[], None]],
+        timeout: Optional[float],
+    ) -> Any:
+        return self._note(self._channel.start(Work(self._channel, kind, results, begin, finish, timeout=timeout)))
+
+    # --- all-gather
+
+    def _gather_sharded(
+        self, parts: List[torch.Tensor], wholes: List[torch.Tensor], timeout: Optional[float], lists: Any = None
+    ) -> Any:
+        """Gathers each part into one tensor.
+
+        Args:
+            lists: for each of `wholes` the tensors to which its parts are copied. Otherwise `wholes` are the result.
+        """
+        _check_parts("all_gather", parts, wholes, self._size)
+        sent, dense = [dense_of(x) for x in parts], [dense_of(x) for x in wholes]
+
+        def start(comm: Communicator, part: torch.Tensor, whole: torch.Tensor) -> Any:
+            if part.dtype in DTYPES:
+                return comm.all_gather(part.detach(), whole.detach(), async_op=True)
+            return comm.all_gather(bytes_of(part), bytes_of(whole), async_op=True, name=f"all_gather of {part.dtype}")
+
+        def begin(comm: Communicator) -> List[Any]:
+            return [start(comm, *pair) for pair in zip(sent, dense)]
+
+        def spread() -> None:
+            for whole, to in zip(dense, lists):
+                for x, part in zip(to, whole.chunk(self._size)):
+                    x.detach().copy_(part.view_as(x))
+
+        finish = _copy_back(wholes, dense) if lists is None else spread
+        results = wholes if lists is None else [x for to in lists for x in to]
+        return self._start_sharded("all_gather", results, begin, finish, timeout)
+
+    # --- reduce-scatter
+
+    def _scatter_into(self, method: str, parts: List[Any], wholes: List[Any], args: Tuple[Any, ...], opts: Any) -> Any:
+        """reduce_scatter of one tensor for each part. `args` are those of the inner group's method."""
+        opts = options_of(_c10d.ReduceScatterOptions, opts)
+        op = op_name(opts.reduceOp)
+        known = op in REDUCERS and all(x.dtype in DTYPES for x in parts)
+        if not parts or len(parts) != len(wholes) or not known or not is_plain(parts):
+            return self._note(getattr(self._inner(first_tensor(parts)), method)(*args))
+        _check_parts("reduce_scatter", parts, wholes, self._size)
+        scatter = self._scatter_parts if self._can_shard(parts) else self._scatter_sums
+        return scatter(parts, wholes, REDUCERS[op], seconds_of(opts))
+
+    def _scatter_parts(self, parts: List[torch.Tensor], wholes: List[torch.Tensor], op: str, timeout: Any) -> Any:
+        sent, dense = [dense_of(x) for x in wholes], [dense_of(x) for x in parts]
+
+        def begin(comm: Communicator) -> List[Any]:
+            return [
+                comm.reduce_scatter(whole.detach(), op, out=part.detach(), async_op=True)
+                for whole, part in zip(sent, dense)
+            ]
+
+        return self._start_sharded("reduce_scatter", parts, begin, _copy_back(parts, dense), timeout)
+
+    def _scatter_sums(self, parts: List[torch.Tensor], wholes: List[torch.Tensor], op: str, timeout: Any) -> Any:
+        sums = [torch.empty(x.shape, dtype=x.dtype).copy_(x.detach()) for x in wholes]
+
+        def begin(comm: Communicator) -> List[Any]:
+            return comm.all_reduce_coalesced(sums, op, async_op=True)
+
+        def finish() -> None:
+            for part, total in zip(parts, sums):
+                part.detach().copy_(total.view(self._size, -1)[self._rank].view(part.shape))
+
+        return self._start_sharded("reduce_scatter", parts, begin, finish, timeout)
+
+    def reduce_scatter(self, outputs: Any, inputs: Any, opts: Any = None, timeout: Any = None, op: Any = None) -> Any:
+        """reduce_scatter: equally large tensors through the reducers."""
+        if isinstance(outputs, torch.Tensor):
+            outputs, inputs = [outputs], [inputs]
+        if isinstance(opts, datetime.timedelta):
+            opts, timeout = None, opts
+        opts = options_of(_c10d.ReduceScatterOptions, opts, timeout, reduceOp=opts if op is None else op)
+        lists = [list(x) for x in inputs]
+        alike = len(lists) == 1 and len(lists[0]) == self._size and len({x.numel() for x in lists[0]}) == 1
+        if not alike or len(outputs) != 1 or not is_plain(lists[0]) or len({x.dtype for x in lists[0]}) != 1:
+            return self._note(self._inner(first_tensor([inputs, outputs])).reduce_scatter(outputs, inputs, opts))
+        whole = torch.cat([x.detach().reshape(-1) for x in lists[0]])
+        return self._scatter_into("reduce_scatter", list(outputs), [whole], (outputs, inputs, opts), opts)
+
+    def _reduce_scatter_base(self, output: Any, input: Any, *opts: Any) -> Any:
+        """reduce_scatter_tensor, through the reducers."""
+        return self._scatter_into("_reduce_scatter_base", [output], [input], (output, input, *opts), *(opts or [None]))
+
+    def reduce_scatter_single(self, output: Any, input: Any, *opts: Any) -> Any:
+        """As _reduce_scatter_base(), with the name of torch 2.13."""
+        return self._scatter_into("reduce_scatter_single", [output], [input], (output, input, *opts), *(opts or [None]))
+
+    def reduce_scatter_tensor_coalesced(self, outputs: Any, inputs: Any, *opts: Any) -> Any:
+        """reduce_scatter_tensor of several tensors, through the reducers."""
+        args = (outputs, inputs, *opts)
+        return self._scatter_into(
+            "reduce_scatter_tensor_coalesced", list(outputs), list(inputs), args, *(opts or [None])
+        )
+
+    def reduce_scatter_single_coalesced(self, outputs: Any, inputs: Any, *opts: Any) -> Any:
+        """As reduce_scatter_tensor_coalesced(), with the name of torch 2.13."""
+        args = (outputs, inputs, *opts)
+        return self._scatter_into(
+            "reduce_scatter_single_coalesced", list(outputs), list(inputs), args, *(opts or [None])
+        )
