@@ -269,9 +269,6 @@ a part waits for its owner, which has left
 parts are not repeated after a rank has left
 	server/core/session_rx.c
 	s/ && !operation_is_scatter\(&s->in\.of\)//
-a reduce-scatter is summed with an all-reduce
-	server/core/contribution.c
-	s/o->sharded == first->sharded && //
 results are lent beyond their operation
 	agent/worker/core/retain.c
 	s/end - position > r->size/end - position >= r->size/
