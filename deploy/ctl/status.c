@@ -63,6 +63,21 @@ static void print_ranks(const Reduction__V1__JobStatus *job)
 	free(rows);
 }
 
+/* "shares of the reducers: 25.0%, 12.5%, ..., set 2 times" */
+static void print_shares(const Reduction__V1__JobStatus *job)
+{
+	double all = 0;
+
+	for (size_t i = 0; i < job->n_shares; i++)
+		all += job->shares[i];
+	if (all <= 0)
+		return;
+	fputs("  shares of the reducers:", stdout);
+	for (size_t i = 0; i < job->n_shares; i++)
+		printf(" %.1f%%,", 100 * job->shares[i] / all);
+	printf(" set %u time%s\n", job->share_changes, job->share_changes == 1 ? "" : "s");
+}
+
 static void print_job(const Reduction__V1__JobStatus *job, int64_t now_ms)
 {
 	static const char *const states[] = {"unknown", "gathering", "running", "draining", "ended"};
@@ -93,6 +108,7 @@ static void print_job(const Reduction__V1__JobStatus *job, int64_t now_ms)
 		printf("  first NaN or infinity: %s\n", job->nonfinite);
 	}
 	show_lost(job, now_ms);
+	print_shares(job);
 	if (job->n_ranks)
 		print_ranks(job);
 }

@@ -99,6 +99,20 @@ static void report_losses(struct lane_report *report, const struct stripe *st, u
 	}
 }
 
+/* Returns the number of shares that rank 0 has set. */
+static unsigned report_shares_n(const struct stripe *st)
+{
+	return st->view.epoch ? st->view.n : 0;
+}
+
+static void report_shares(struct lane_report *report, const struct stripe *st)
+{
+	unsigned n = report_shares_n(st);
+
+	memcpy(report->shares + report->shares_n, st->view.shares, n * sizeof *report->shares);
+	report->shares_n += n;
+}
+
 static unsigned report_slots_used(const struct stripe *st)
 {
 	unsigned n = 0;
@@ -112,21 +126,23 @@ static unsigned report_slots_used(const struct stripe *st)
 struct lane_report *lane_report_new(const struct lane *l, uint64_t now_ms)
 {
 	struct lane_report *report;
-	size_t stripes = 0, sessions = 0, losses = 0;
+	size_t stripes = 0, sessions = 0, losses = 0, shares = 0;
 
 	for (const struct stripe *st = l->stripes; st; st = st->next) {
 		stripes++;
 		sessions += st->attached;
 		losses += report_lost_n(st);
+		shares += report_shares_n(st);
 	}
 	report = malloc(sizeof *report + stripes * sizeof *report->stripes + sessions * sizeof *report->sessions +
-			losses * sizeof *report->losses);
+			losses * sizeof *report->losses + shares * sizeof *report->shares);
 	if (!report)
 		return NULL;
 	*report = (struct lane_report){.second_ms = l->second_ms, .total = l->closed};
 	report->stripes = (struct lane_report_stripe *)(report + 1);
 	report->sessions = (struct lane_report_session *)(report->stripes + stripes);
 	report->losses = (struct lane_report_loss *)(report->sessions + sessions);
+	report->shares = (uint32_t *)(report->losses + losses);
 	for (const struct stripe *st = l->stripes; st; st = st->next) {
 		struct lane_report_stripe *to = &report->stripes[report->stripes_n++];
 
@@ -146,7 +162,10 @@ struct lane_report *lane_report_new(const struct lane *l, uint64_t now_ms)
 		    .reducers = st->view.n,
 		    .losses = report->losses_n,
 		    .losses_n = report_lost_n(st),
+		    .epoch = st->view.epoch,
+		    .shares = report->shares_n,
 		};
+		report_shares(report, st);
 		report_losses(report, st, now_ms);
 		report_sessions(report, st, now_ms);
 	}

@@ -47,6 +47,8 @@ struct lane_report_stripe {
 	unsigned slots, slots_used;
 	unsigned reducers;         /* of the job; 0: not known, none was lost so far */
 	unsigned losses, losses_n; /* entries of the report's `losses`: the reducers that are lost */
+	uint32_t epoch;            /* how often rank 0 has set shares; 0: never */
+	unsigned shares;           /* with an epoch: the first of `reducers` entries of the report's `shares` */
 };
 
 /* One allocation contains the report and its arrays. */
@@ -59,7 +61,8 @@ struct lane_report {
 	struct lane_report_stripe *stripes;
 	struct lane_report_session *sessions;
 	struct lane_report_loss *losses;
-	unsigned stripes_n, sessions_n, losses_n;
+	uint32_t *shares;
+	unsigned stripes_n, sessions_n, losses_n, shares_n;
 };
 
 /* Returns a report that the caller releases with free(); NULL: no memory. */

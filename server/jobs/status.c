@@ -4,6 +4,7 @@
 #include "common/error.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 enum status_refusal status_refusal_of(int code)
 {
@@ -209,6 +210,21 @@ static void add_loss(struct status_reply *r, Reduction__V1__JobStatus *job, cons
 	job->lost[from->index] = to;
 }
 
+/* The lane that knows the last change counts. */
+static void add_shares(struct status_reply *r, Reduction__V1__JobStatus *job, const struct lane_report *report,
+		       const struct lane_report_stripe *stripe)
+{
+	if (stripe->epoch <= job->share_changes)
+		return;
+	if (!job->shares)
+		job->shares = status_reply_take(r, stripe->reducers * sizeof(*job->shares));
+	if (!job->shares || stripe->reducers != job->reducers)
+		return;
+	job->share_changes = stripe->epoch;
+	job->n_shares = stripe->reducers;
+	memcpy(job->shares, report->shares + stripe->shares, job->n_shares * sizeof *job->shares);
+}
+
 static void add_stripe(struct status *st, const struct lane_report *report, const struct lane_report_stripe *stripe)
 {
 	Reduction__V1__JobStatus *job;
@@ -233,6 +249,7 @@ static void add_stripe(struct status *st, const struct lane_report *report, cons
 	job->operations = most(job->operations, stripe->operations);
 	if (!job->reducers)
 		job->reducers = stripe->reducers;
+	add_shares(&st->reply, job, report, stripe);
 	for (unsigned k = 0; k < stripe->losses_n; k++)
 		add_loss(&st->reply, job, &report->losses[stripe->losses + k]);
 	for (unsigned k = 0; k < stripe->sessions_n; k++)

@@ -77,6 +77,11 @@ static double job_empty(const job *j)
 	return (double)j->n_lost - job_lost(j);
 }
 
+static double job_share_changes(const job *j)
+{
+	return j->share_changes;
+}
+
 static double job_latest(const job *j)
 {
 	return j->latest_permil ? (double)j->latest_rank : -1;
@@ -166,6 +171,8 @@ const struct metrics_job_family metrics_job_families[] = {
      job_lost},
     {"reduction_job_empty_slots", "Slots of its configuration without a reducer: it has not come, or has left.",
      METRICS_GAUGE, job_empty},
+    {"reduction_job_share_changes", "Times that rank 0 has set the shares of the reducers.", METRICS_COUNTER,
+     job_share_changes},
     {"reduction_job_latest_rank", "Rank that the others waited for most in the last second; -1: none.", METRICS_GAUGE,
      job_latest},
     {"reduction_job_latest_rank_waiting_ratio", "Share of the last second in which chunks waited for that rank.",

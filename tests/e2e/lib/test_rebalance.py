@@ -64,7 +64,7 @@ class Rebalance(unittest.TestCase):
             log = open(folder / f"r{j}.log", "w", encoding="utf-8")
             self.addCleanup(log.close)
             lab.popen(RANKS + j, [harness.binary("reduction-server"), "--insecure", "--lanes", 1, "--listen",
-                                  f"{lab.address(RANKS + j)}:7600"], stderr=log, stdin=subprocess.DEVNULL)  # fmt: skip
+                                  f"{lab.address(RANKS + j)}:7600", "--grpc", "127.0.0.1:7601"], stderr=log, stdin=subprocess.DEVNULL)  # fmt: skip
         for j in range(REDUCERS):
             self.wait_for(folder / f"r{j}.log", "listening")
         ranks = []
@@ -106,6 +106,9 @@ class Rebalance(unittest.TestCase):
             line = self.wait_for(log, "rebalanced")
             self.assertRegex(line, r"reducer r0 \([0-9.:]+\) is busy for \d+ % of the communication")
             self.assertRegex(line, r"r0 33\.\d % -> [12]\d\.\d %, r1 33\.\d % -> [34]\d\.\d %")
+            # every reducer says so, too
+            shown = lab.run(RANKS + 1, [harness.binary("reductionctl"), "status", "127.0.0.1:7601"])
+            self.assertRegex(shown, r"shares of the reducers: [12]\d\.\d%, [34]\d\.\d%, [34]\d\.\d%, set 1 time\n")
             lab.set_rate(RANKS, "100mbit")
             self.wait_for(log, "rebalanced", 2)
 

@@ -400,10 +400,18 @@ END_TEST
 START_TEST(shares_are_forwarded)
 {
 	struct control_view v = lv_with_shares(lv_of(0, 0, 0), 1, 7, 1, 65535), got;
+	struct lane_report *report;
 	struct fw_world fw;
 
 	lv_running(&fw, (struct fw_options){.world = 3, .features = FEATURE_SHARES});
+	report = lane_report_new(fw.lane, fw.now_ms);
+	ck_assert(report->shares_n == 0 && report->stripes[0].epoch == 0);
+	free(report);
 	lv_send(&fw, _i ? 2 : 0, v); /* a rank may have it from another reducer */
+	report = lane_report_new(fw.lane, fw.now_ms);
+	ck_assert(report->shares_n == 3 && report->stripes[0].epoch == 1 && report->stripes[0].shares == 0);
+	ck_assert(report->shares[0] == 7 && report->shares[1] == 1 && report->shares[2] == 65535);
+	free(report);
 	for (unsigned r = 0; r < 3; r++) {
 		if (r == (_i ? 2 : 0))
 			continue;

@@ -172,6 +172,7 @@ START_TEST(lanes_are_added)
 	};
 	struct lane_report_stripe stripes[] = {{.sessions_n = 2, .chunks = 7, .operations = 5},
 					       {.job = 999, .sessions = 2, .sessions_n = 1}};
+	uint32_t shares[] = {9, 9, 4, 4, 1};
 	struct lane_report report = {.thread = 1,
 				     .busy_permil = 333,
 				     .starved_permil = 44,
@@ -179,8 +180,10 @@ START_TEST(lanes_are_added)
 				     .total = {7000, 8000, 90, 0, 0, 0, 0, 0, 0, 0},
 				     .stripes = stripes,
 				     .sessions = sessions,
+				     .shares = shares,
 				     .stripes_n = 2,
-				     .sessions_n = 3};
+				     .sessions_n = 3,
+				     .shares_n = 5};
 	const Reduction__V1__RankStatus *rank;
 	struct status *st;
 	struct world w;
@@ -189,7 +192,12 @@ START_TEST(lanes_are_added)
 	for (unsigned i = 0; i < 4; i++)
 		stripes[0].job = join(&w, "a", i / 2, i % 2);
 	st = status(&w);
+	stripes[0].reducers = 3;
+	stripes[0].epoch = 2;
+	stripes[0].shares = 2;
 	status_add(st, &report);
+	stripes[0].epoch = 1; /* this lane has not heard of the last change */
+	stripes[0].shares = 0;
 	report.thread = 2;
 	report.second_ms = 1003;
 	stripes[0].operations = 4;
@@ -207,6 +215,9 @@ START_TEST(lanes_are_added)
 	ck_assert_uint_eq(st->reply.m.lanes[1]->traffic->bytes_in, 7000);
 	ck_assert_uint_eq(st->reply.m.jobs[0]->chunks, 14);
 	ck_assert_uint_eq(st->reply.m.jobs[0]->operations, 5);
+	ck_assert_uint_eq(st->reply.m.jobs[0]->share_changes, 2);
+	ck_assert_uint_eq(st->reply.m.jobs[0]->n_shares, 3);
+	ck_assert(memcmp(st->reply.m.jobs[0]->shares, shares + 2, 3 * sizeof shares[0]) == 0);
 	rank = st->reply.m.jobs[0]->ranks[0];
 	ck_assert_uint_eq(rank->traffic->bytes_in, 101);
 	ck_assert_uint_eq(rank->traffic->bytes_out, 202);
