@@ -13,17 +13,18 @@ from . import _buffers, _lib
 from ._request import Request
 
 
-def _own_kind(x: Any) -> _buffers.Kind:
+def _kind_to_make(x: Any) -> _buffers.Kind:
     """Returns how to handle x. Raises TypeError unless this package can make arrays of its kind, and views of them."""
-    kind = _buffers.kind_of(_buffers.view(x))
+    kind = _buffers.kind_of(x)
     if kind not in (_buffers.NUMPY, _buffers.TORCH):
-        raise TypeError(f"{type(x).__name__} needs `out`: only numpy arrays and torch tensors work without it")
+        raise TypeError(f"{type(x).__name__} needs `out`: arrays of a GPU work without it only if they are torch's")
     return kind
 
 
 def _part_of(x: Any, rank: int, size: int) -> Any:
     """Returns a rank's part of an array with the parts of all ranks: a view."""
-    shape = _own_kind(x).form(x)[0]
+    x = _buffers.view(x)
+    shape = _kind_to_make(x).form(x)[0]
     if not shape or shape[0] % size:
         raise ValueError(f"the array has shape {shape}: without `out` its first length must be a multiple of {size}")
     length = shape[0] // size
@@ -32,7 +33,8 @@ def _part_of(x: Any, rank: int, size: int) -> Any:
 
 def _empty_whole(x: Any, size: int) -> Any:
     """Returns an array for the parts of all ranks, one behind the other along the first axis; x is one part."""
-    kind = _own_kind(x)
+    x = _buffers.view(x)
+    kind = _kind_to_make(x)
     shape, form = kind.form(x)
     shape = (size * shape[0], *shape[1:]) if shape else (size,)
     if kind is _buffers.NUMPY:
@@ -132,7 +134,7 @@ class ShardedCalls:
         Args:
             array: the parts of all ranks, one behind the other.
             out: array for this rank's part, which may be that part of `array`; otherwise `array` stays as it is. None:
-                the result replaces this rank's part along the first axis of `array`.
+                the result replaces this rank's part along the first axis of `array`, and a view of it is returned.
 
         The other arguments are as in all_reduce(), and so is what is returned: here this rank's part.
         """
@@ -165,7 +167,7 @@ class ShardedCalls:
         Args:
             array: this rank's part. All ranks have equally many elements. It may be this rank's part of `out`.
             out: array for the parts of all ranks. None: a new one, in which they follow each other along the first
-                axis.
+                axis. It is one of numpy if `array` is known only by `__dlpack__`.
             priority: as in all_reduce(), but None means the highest: so it goes on beside a reduce_scatter(), and both
                 directions of the network are busy.
 
