@@ -118,7 +118,9 @@ bench-overlap: $(bin) $(lib) ## draws how all-reduces run under backward, needs 
 	$(PYTHON) bench/step/overlap.py --build $(B) $(ARGS)
 bench-jax: $(bin) $(lib) ## whole training steps of JAX on shaped links, gloo beside reducers, needs root; ARGS='--python venv/bin/python'
 	$(PYTHON) bench/step/step_jax.py --build $(B) $(ARGS)
-.PHONY: bench-step bench-overlap bench-jax
+bench-fsdp: $(bin) $(lib) ## whole training steps of FSDP2 on CPUs on shaped links, gloo beside reducers, needs root; ARGS='--python PYTHON' with torch 2.9 or later
+	$(PYTHON) bench/step/step_fsdp.py --build $(B) $(ARGS)
+.PHONY: bench-step bench-overlap bench-jax bench-fsdp
 
 # bench/wire: how exact sums of encoded gradients are, and trainings with them, in one
 # process with the kernels of the product; for developers, not installed
