@@ -4,8 +4,9 @@
 {"framework": "torch" or "numpy"; "steps"; "every": steps between checkpoints; "folder": folder of checkpoints}. A small
 network learns the outputs of another network with fixed weights for random points. With torch it is in
 DistributedDataParallel with the hook of reduction.torch; with numpy every gradient is an all-reduce of its own or part
-of a group, or all are reduce-scattered and gathered in two halves. After a restart it continues from the last checkpoint. It prints "step" with the exact loss of each step,
-and at the end a checksum of all parameters. Generation and ranks are in the environment. """
+of a group, or all are reduce-scattered and gathered in two halves. After a restart it continues from the last
+checkpoint. It prints "step" with the exact loss of each step, and at the end a checksum of all parameters. Generation
+and ranks are in the environment. """
 
 import json
 import os

@@ -63,8 +63,9 @@ class Rebalance(unittest.TestCase):
         for j in range(REDUCERS):
             log = open(folder / f"r{j}.log", "w", encoding="utf-8")
             self.addCleanup(log.close)
-            lab.popen(RANKS + j, [harness.binary("reduction-server"), "--insecure", "--lanes", 1, "--listen",
-                                  f"{lab.address(RANKS + j)}:7600", "--grpc", "127.0.0.1:7601"], stderr=log, stdin=subprocess.DEVNULL)  # fmt: skip
+            lab.popen(RANKS + j, [harness.binary("reduction-server"), "--insecure", "--lanes", 1, "--grpc",
+                                  "127.0.0.1:7601", "--listen", f"{lab.address(RANKS + j)}:7600"],
+                      stderr=log, stdin=subprocess.DEVNULL)  # fmt: skip
         for j in range(REDUCERS):
             self.wait_for(folder / f"r{j}.log", "listening")
         ranks = []
