@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The reference client: one rank of a job, over TCP or gRPC, with secrets, TLS, groups, encodings, checksums, lanes and
-failover.
+"""The reference client: one rank of a job, over TCP or gRPC, with secrets, TLS, groups, sharded operations, encodings,
+checksums, lanes and failover.
 
 It follows proto/README.md, for readers and not for speed. protocol.py has the frames and the algorithms, blocks.py the
 encodings. It needs python3-numpy, and python3-grpcio for gRPC.
@@ -84,7 +84,8 @@ class Communicator:
     hello: further fields of HELLO.
 
     A lane is a connection to a reducer, which is made again when it ends. Its `flight` has, of each priority, the
-    number of chunks that were sent and have no RESULT."""
+    number of chunks that were sent and have no RESULT. `again` of a chunk: it is a part of another rank in a
+    reduce-scatter, so it is sent once more after a loss, even if its RESULT has come."""
 
     def __init__(self, job, rank, world_size, reducers, owner, *, grpc=False, tls=None, secret=None, **hello):
         self.reducers, self.owner, self.tls, self.secret = reducers, owner, tls, secret
@@ -94,7 +95,7 @@ class Communicator:
                       priorities=2, detect_ms=10000, retain=len(reducers) > 1,
                       features=p.FEATURE_START | p.FEATURE_PROBE | p.FEATURE_ENCODINGS
                       | p.FEATURE_RECONFIGURE | p.FEATURE_SHARES
-                      | p.FEATURE_SLOTS)  # fmt: skip
+                      | p.FEATURE_SLOTS | p.FEATURE_SHARDED)  # fmt: skip
         self.hello = h = pb.Hello(**{**fields, **hello})
         h.config_digest = p.digest(h.deterministic, h.checksum, h.chunk_bytes, h.window, h.priorities,
                                    [(name, lanes) for name, _, lanes in reducers], owner)  # fmt: skip
@@ -141,7 +142,8 @@ class Communicator:
         self.reset()
         await self.join()
 
-    def all_reduce(self, array, op="sum", name_hash=0, tensors=0, root=None, up="same", down="same", random=False):
+    def all_reduce(self, array, op="sum", name_hash=0, tensors=0, root=None, up="same", down="same", random=False,
+                   sharded=False):  # fmt: skip
         """Starts an operation. Returns a future with its result. root: of a broadcast, whether this rank sends. up and
         down: the encodings; random: how the contribution is rounded."""
         if self.error:
@@ -149,17 +151,23 @@ class Communicator:
         up, down = blocks.WIRES.index(up), blocks.WIRES.index(down)
         if (up or down) and not self.features & p.FEATURE_ENCODINGS:
             raise ValueError("not all ranks and reducers know encodings")
-        priority = (self.hello.priorities - 1) * (array.nbytes <= 65536)
+        if sharded and not self.features & p.FEATURE_SHARDED:
+            raise ValueError("not all ranks and reducers know sharded operations")
+        scatter, gather = sharded and op != "broadcast", sharded and op == "broadcast"
+        priority = (self.hello.priorities - 1) * (array.nbytes <= 65536 or gather)
         elems = blocks.chunk_elems(array.itemsize, up, down, self.hello.chunk_bytes, self.hello.decoded_bytes)
-        fields = dict(dtype=DTYPES.index(array.dtype.name), op=OPS[op], seq=self.accepted, count=array.size,
-                      name_hash=name_hash, tensors=tensors, chunk_elems=elems, priority=priority, up=up,
-                      down=down)  # fmt: skip
+        fields = dict(dtype=DTYPES.index(array.dtype.name), op=OPS[op] + p.SHARDED * sharded, seq=self.accepted,
+                      count=array.size, name_hash=name_hash, tensors=self.hello.world_size if sharded else tensors,
+                      chunk_elems=elems, priority=priority, up=up, down=down)  # fmt: skip
         op = SimpleNamespace(seq=self.accepted, array=array, chunks=[], done=asyncio.get_running_loop().create_future())
-        for i in range(max(1, -(-array.size // elems))):
-            data = b"" if root is False else self.encode(array.ravel(), i * elems, fields, random)
+        for i, (first, n, owned) in enumerate(self.cut(array.size, elems, sharded)):
+            is_root = owned if sharded else root
+            sends = scatter or is_root is not False
+            data = self.encode(array.ravel()[first : first + n], first, fields, random) if sends else b""
             op.chunks.append(SimpleNamespace(fields=dict(fields, chunk=i), shard=(i + op.seq) % len(self.owner),
-                                             priority=priority, position=self.ends[priority] + i, state=TO_SEND,
-                                             data=data, flags=p.ROOT if root else 0, result=None))  # fmt: skip
+                                             first=first, n=n, priority=priority, position=self.ends[priority] + i,
+                                             state=TO_SEND, data=data, flags=p.ROOT if is_root else 0, result=None,
+                                             again=scatter and not owned))  # fmt: skip
         self.ends[priority] += len(op.chunks)
         self.accepted += 1
         self.ops.append(op)
@@ -167,22 +175,40 @@ class Communicator:
         self.send()
         return op.done
 
-    def encode(self, flat, first, fields, random):
+    def cut(self, count, elems, sharded):
+        """Of each chunk its first element, how many it has and, if sharded, whether this rank owns its part."""
+        if not sharded:
+            return [(i * elems, min(elems, count - i * elems), None) for i in range(max(1, -(-count // elems)))]
+        parts = self.hello.world_size
+        places = [p.sharded_place(count, parts, elems, i) for i in range(p.sharded_chunks(count, parts, elems))]
+        return [(first, n, part == self.hello.rank) for part, first, n in places]
+
+    def encode(self, part, first, fields, random):
         """The contribution to a chunk. It is made once, so that it is the same when it is sent again."""
-        part = flat[first : first + fields["chunk_elems"]]
         if not fields["up"]:
             return part.tobytes()
         bits = blocks.random_bits(fields["seq"], self.hello.rank, first, part.size) if random else None
         return blocks.encode(fields["up"], part.astype(np.float32), bits)
 
     def decode(self, array, chunk):
-        """A result as bytes of the dtype."""
-        first, fields = chunk.fields["chunk"] * chunk.fields["chunk_elems"], chunk.fields
-        n = min(array.size - first, fields["chunk_elems"])
-        return blocks.decode(fields["down"], chunk.result, n).astype(array.dtype) if fields["down"] else chunk.result
+        """A result as elements of the dtype."""
+        if not chunk.fields["down"]:
+            return np.frombuffer(chunk.result, array.dtype)
+        return blocks.decode(chunk.fields["down"], chunk.result, chunk.n).astype(array.dtype)
 
     def broadcast(self, array, root):
         return self.all_reduce(array, "broadcast", root=root == self.hello.rank)
+
+    async def reduce_scatter(self, array, op="sum", name_hash=0, **wire):
+        """array: a part for each rank. Returns the reduction of this rank's part."""
+        parts = await self.all_reduce(array, op, name_hash, sharded=True, **wire)
+        return np.split(parts.ravel(), self.hello.world_size)[self.hello.rank]
+
+    async def all_gather(self, array, name_hash=0):
+        """array: this rank's part. Returns those of all ranks."""
+        parts = np.zeros((self.hello.world_size, array.size), array.dtype)
+        parts[self.hello.rank] = array.ravel()
+        return (await self.all_reduce(parts, "broadcast", name_hash, sharded=True)).ravel()
 
     async def group(self, tensors, op="sum", block=1, **wire):
         """tensors: (name, array) of each, of one dtype, none above 32 KiB, all together at most 1 MiB. block: elements
@@ -361,7 +387,7 @@ class Communicator:
             if chunk.state == TO_SEND and self.may_send(lane, chunk):
                 chunk.state = SENT
                 lane.flight[chunk.priority] += 1
-                if chunk.result is None:
+                if chunk.result is None or chunk.again:
                     self.say(lane, Kind.DATA, chunk.data, flags=chunk.flags, **chunk.fields)
                 else:
                     self.say(lane, Kind.HAVE, **chunk.fields)
@@ -377,8 +403,11 @@ class Communicator:
             chunk.result = payload or chunk.data  # the root of a broadcast gets none
         while self.ops and all(chunk.result is not None for chunk in self.ops[0].chunks):
             op = self.ops.pop(0)
-            result = bytearray().join(self.decode(op.array, chunk) for chunk in op.chunks)
-            op.done.set_result(np.frombuffer(result, op.array.dtype).reshape(op.array.shape))
+            result = np.zeros(op.array.size, op.array.dtype)
+            for chunk in op.chunks:
+                if not chunk.again:  # of a reduce-scatter only the own part has a result
+                    result[chunk.first : chunk.first + chunk.n] = self.decode(op.array, chunk)
+            op.done.set_result(result.reshape(op.array.shape))
         self.chunks = [c for c in self.chunks if c.state < DONE or c.position >= self.stable_position(c.priority)]
 
     def stable_position(self, priority):  # all ranks have the results below

@@ -22,8 +22,9 @@ SHARED = {"up": ("dtype", 4), "down": ("op", 5)}  # fields in the high bits of a
 Kind = enum.IntEnum("Kind", "HELLO WELCOME REFUSED WAITING START DATA RESULT PING ABORT GOODBYE VIEW RESUME HAVE FETCH "
                             "KEPT SETTLE DRAIN LATE CHALLENGE PROOF PROBE NONFINITE LOAD")  # fmt: skip
 WIDE, ROOT, CHECKED = 1, 2, 4  # flags
+SHARDED = 8  # the bit of `op`
 FEATURE_START, FEATURE_PROBE, FEATURE_NONFINITE, FEATURE_ENCODINGS, FEATURE_RECONFIGURE = 1, 2, 4, 8, 16
-FEATURE_SHARES, FEATURE_SLOTS = 64, 128
+FEATURE_SHARES, FEATURE_SLOTS, FEATURE_SHARDED = 64, 128, 256
 SHARE_MAX = 65535
 
 FOLDER = pathlib.Path(__file__).resolve().parents[1]
@@ -99,6 +100,18 @@ def digest(deterministic, checksum, chunk_bytes, window, priorities, reducers, o
     for step in steps + [len(owner), *owner]:
         d = xxh(step if isinstance(step, bytes) else struct.pack("<Q", step), d)
     return d
+
+
+def sharded_chunks(count, parts, chunk_elems):
+    """The number of chunks of a sharded operation: at least one for each part."""
+    return parts * max(1, -(-(count // parts) // chunk_elems))
+
+
+def sharded_place(count, parts, chunk_elems, chunk):
+    """Where a chunk of a sharded operation is: its part, its first element in the operation, how many it has."""
+    row, turn = divmod(chunk, parts)
+    part, size, offset = (turn + row) % parts, count // parts, row * chunk_elems
+    return part, part * size + offset, min(chunk_elems, size - offset)
 
 
 def deal(weights, shards):

@@ -145,6 +145,13 @@ def check_slots(entry):
     check_placement(entry, p.place_slots)
 
 
+def check_sharded(entry):
+    keys(entry, ["count", "parts", "chunk_elems", "places"])
+    of = entry["count"], entry["parts"], entry["chunk_elems"]
+    found = [list(p.sharded_place(*of, chunk)) for chunk in range(p.sharded_chunks(*of))]
+    same("places", found, entry["places"])
+
+
 def check_name(entry):
     keys(entry, ["name", "hash"])
     same("hash", p.name_hash(entry["name"]), entry["hash"])
@@ -319,8 +326,8 @@ def check_trace(entries):
 
 CHECKS = {
     "frames": check_frame, "bad": check_bad, "handshakes": check_handshake, "digests": check_digest,
-    "maps": check_map, "placements": check_placement, "slots": check_slots, "names": check_name, "groups": check_group,
-    "runs": check_run, "blocks": check_block, "codes": check_code, "chunks": check_chunk,
+    "maps": check_map, "placements": check_placement, "slots": check_slots, "sharded": check_sharded, "names": check_name,
+    "groups": check_group, "runs": check_run, "blocks": check_block, "codes": check_code, "chunks": check_chunk,
 }  # fmt: skip
 FILES = ["frames", "handshakes", "digests", "placements", "names", "encodings", "failover", "encoded_failover",
          "reconfigure", "shares"]  # fmt: skip

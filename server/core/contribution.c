@@ -264,7 +264,8 @@ int contribution_begin(struct stripe *st, const struct frame *f, unsigned rank, 
 	}
 	if (f->flags & FRAME_WIDE)
 		slot_bit_set(slot->wide, rank);
-	if (f->flags & FRAME_ROOT)
+	/* of a reduce-scatter the owner alone has a result */
+	if (f->flags & FRAME_ROOT || (f->type == FRAME_HAVE && operation_is_scatter(&f->of)))
 		rc = contribution_take_root(st, slot, rank, e);
 	if (!rc)
 		*ret = slot;

@@ -2,6 +2,7 @@
 """A rank of test_reference_client.py: reference_rank.py product|reference RANK WORLD SETTINGS. SETTINGS: JSON."""
 
 import asyncio
+import ctypes
 import json
 import os
 import pathlib
@@ -15,17 +16,19 @@ sys.path.insert(1, str(pathlib.Path(__file__).resolve().parents[2] / "proto/pyth
 import blocks
 
 COUNT = 30000  # of elements, 8 chunks of 16 KiB
+PART = 20000  # of elements of a sharded operation, 5 chunks
 
 
 def values(rank, seq, count=COUNT):
     return np.random.default_rng(1000 * seq + rank).integers(-1000, 1000, count).astype(np.float32)
 
 
-def encoded_sum(parts, op, up, down, random):
-    """The result of operation op, of float32, as a reducer computes it in a deterministic job."""
+def encoded_sum(parts, op, up, down, random, first=0):
+    """The result of operation op, of float32, as a reducer computes it in a deterministic job. first: the index of the
+    first element."""
 
     def contribution(rank, x):
-        bits = blocks.random_bits(op, rank, 0, x.size) if random else None
+        bits = blocks.random_bits(op, rank, first, x.size) if random else None
         return blocks.decode(up, blocks.encode(up, x, bits), x.size)
 
     total, *others = (contribution(rank, x) for rank, x in enumerate(parts))
@@ -77,7 +80,37 @@ def rounds(rank, world, n, gates, all_reduce, group, broadcast):
         assert (broadcast(values(rank, seq)[:77], root) == values(root, seq)[:77]).all(), f"broadcast of round {seq}"
 
 
-def reference(rank, world, settings, n, gates, wire, moves):
+def sharded_rounds(rank, world, n, gates, flying, start):
+    """Reduce-scatters and all-gathers that run at the same time. flying: rounds that rank 0 announces while they run.
+    start(what, array, op): starts one of them, and returns a function that waits for its result."""
+    for seq in range(n):
+        wait_at_gate(rank, seq, gates)
+        op, count = ("sum", "max", "min")[seq % 3], PART if seq % 4 < 3 else (3, 0)[seq % 8 // 4]
+        every = [values(r, seq, world * count) for r in range(world)]
+        parts = [values(r, seq + 1000, count) for r in range(world)]
+        scatter, gather = start("reduce_scatter", every[rank], op), start("all_gather", parts[rank], "sum")
+        if rank == 0 and seq in flying:
+            print(json.dumps({"what": "gate", "round": seq}), flush=True)
+        total = {"sum": np.sum, "max": np.max, "min": np.min}[op](every, axis=0)
+        assert (gather() == np.concatenate(parts)).all(), f"all-gather of round {seq}"
+        assert (scatter() == np.split(total, world)[rank]).all(), f"reduce-scatter of round {seq}"
+
+
+def encoded_sharded_rounds(rank, world, n, gates, flying, wire, start):
+    """Encoded reduce-scatters, checked bit by bit: blocks begin anew in each part."""
+    up, down, random = *(blocks.WIRES.index(wire[key]) for key in ("up", "down")), wire["random"]
+    for seq in range(n):
+        wait_at_gate(rank, seq, gates)
+        every = [values(r, seq, world * PART) * np.float32(0.37) for r in range(world)]
+        wait = start("reduce_scatter", every[rank], "sum")
+        if rank == 0 and seq in flying:
+            print(json.dumps({"what": "gate", "round": seq}), flush=True)
+        mine = slice(rank * PART, (rank + 1) * PART)
+        want = encoded_sum([x[mine] for x in every], seq, up, down, random, rank * PART)
+        assert wait().tobytes() == want.tobytes(), f"round {seq}"
+
+
+def reference(rank, world, settings, n, gates, wire, moves, flying):
     import client
     import protocol
     import vectors
@@ -112,13 +145,23 @@ def reference(rank, world, settings, n, gates, wire, moves):
         block = 1 if max(map(blocks.WIRES.index, (wire["up"], wire["down"]))) < blocks.FP8 else blocks.BLOCK
         return call(lambda: comm.group(tensors, block=block, **(wire if encoded else {})))
 
+    def start(what, array, op):
+        async def begin():
+            given = {"op": op, **(wire or {})} if what == "reduce_scatter" else {}
+            return asyncio.ensure_future(getattr(comm, what)(array, **given))
+
+        task = call(begin)
+        return lambda: call(lambda: task)
+
     call(comm.join)
     if moves:
         rounds(rank, world, n, [], lambda *x: all_reduce(*x), lambda x: call(comm.group, x),
                lambda *x: call(comm.broadcast, *x))  # fmt: skip
         rank = world - 1 - rank
         call(comm.reconfigure, rank, world, 1)
-    if wire:
+    if flying is not None:
+        run_sharded(rank, world, n, gates, flying, wire, start)
+    elif wire:
         encoded_rounds(rank, world, n, gates, wire, lambda *x: all_reduce(*x, **wire), encoded_group)
     else:
         rounds(rank, world, n, gates, all_reduce, lambda x: call(comm.group, x), lambda *x: call(comm.broadcast, *x))
@@ -127,7 +170,34 @@ def reference(rank, world, settings, n, gates, wire, moves):
     call(comm.close)
 
 
-def product(rank, world, n, gates, wire, moves):
+def run_sharded(rank, world, n, gates, flying, wire, start):
+    if wire:
+        encoded_sharded_rounds(rank, world, n, gates, flying, wire, start)
+    else:
+        sharded_rounds(rank, world, n, gates, flying, start)
+
+
+def start_product(comm, what, array, op):
+    """Calls the C functions of libreduction."""
+    lib, request = comm._lib, ctypes.c_void_p()
+    count = array.size // comm.world_size if what == "reduce_scatter" else array.size
+    result = np.empty(count if what == "reduce_scatter" else array.size * comm.world_size, np.float32)
+    ops = [ctypes.c_int({"sum": 0, "max": 2, "min": 3}[op])] if what == "reduce_scatter" else []
+    begin = getattr(lib, f"reduction_{what}_async")
+    status = begin(ctypes.c_void_p(comm._usable()), array.ctypes.data_as(ctypes.c_void_p),
+                   result.ctypes.data_as(ctypes.c_void_p), ctypes.c_size_t(count), ctypes.c_int(7), *ops, None,
+                   ctypes.byref(request), None)  # fmt: skip
+    assert status == 0, f"{what}: {status}"
+
+    def wait(array=array):  # which must live until then
+        status = lib.reduction_wait(request, -1, None)
+        assert status == 0, f"{what}: {status}"
+        return result
+
+    return wait
+
+
+def product(rank, world, n, gates, wire, moves, flying):
     import reduction
 
     with reduction.Communicator() as comm:
@@ -146,7 +216,9 @@ def product(rank, world, n, gates, wire, moves):
             rounds(rank, world, n, [], all_reduce, lambda tensors: group(tensors), broadcast)
             rank = world - 1 - rank
             comm.reconfigure(rank, world, 1)
-        if wire:
+        if flying is not None:
+            run_sharded(rank, world, n, gates, flying, wire, lambda *x: start_product(comm, *x))
+        elif wire:
             encoded_rounds(rank, world, n, gates, wire, all_reduce, lambda tensors, _: group(tensors))
         else:
             rounds(rank, world, n, gates, all_reduce, group, broadcast)
@@ -154,7 +226,7 @@ def product(rank, world, n, gates, wire, moves):
 
 def main():
     kind, rank, world, settings = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), json.loads(sys.argv[4])
-    how = [settings.pop(key, None) for key in ("rounds", "gates", "wire", "moves")]
+    how = [settings.pop(key, None) for key in ("rounds", "gates", "wire", "moves", "flying")]
     if kind == "product":
         product(rank, world, *how)
     else:

@@ -156,13 +156,14 @@ int vectors_numbers(const struct ydoc_node *n, const char *key, uint64_t *ret, u
 	return RS_OK;
 }
 
-int vectors_pair(const struct ydoc_node *list, uint64_t ret[2], struct rs_err *e)
+int vectors_row(const struct ydoc_node *list, uint64_t *ret, unsigned n, struct rs_err *e)
 {
-	const struct ydoc_node *first = list->kind == YDOC_LIST ? list->child : NULL;
+	const struct ydoc_node *v = list->kind == YDOC_LIST ? list->child : NULL;
 
-	if (!first || !first->next || first->next->next)
-		return rs_fail(e, RS_EPROTO, "expected two numbers");
-	return number(first, &ret[0], e) || number(first->next, &ret[1], e) ? e->code : RS_OK;
+	for (unsigned i = 0; i < n; i++, v = v->next)
+		if (!v || number(v, &ret[i], e))
+			return rs_fail(e, RS_EPROTO, "expected %u numbers", n);
+	return v ? rs_fail(e, RS_EPROTO, "expected %u numbers", n) : RS_OK;
 }
 
 int vectors_hex(struct vectors_bytes *ret, const char *hex, struct rs_err *e)
@@ -358,10 +359,15 @@ static int take_header(const struct ydoc_node *header, struct frame *f, struct r
 	f->generation = (uint32_t)v[8];
 	f->of.name_hash = (uint32_t)v[9];
 	f->chunk_elems = (uint32_t)v[10];
-	if (f->of.op == FRAME_OP_BROADCAST)
+	if (f->of.op & 8) {
+		f->of.sharded = 1;
+		f->of.op &= 23;
+		f->of.parts = (uint32_t)v[11];
+	} else if (f->of.op == FRAME_OP_BROADCAST) {
 		f->of.root = (uint32_t)v[11] - 1;
-	else
+	} else {
 		f->of.tensors = (uint32_t)v[11];
+	}
 	f->payload_sum = (uint32_t)v[12];
 	f->of.up = v[13] & 15;
 	f->of.down = v[14] & 7;

@@ -50,8 +50,8 @@ int vectors_bool(const struct ydoc_node *n, const char *key, bool *ret, struct r
 /* Reads a list of numbers, at most `max`. */
 int vectors_numbers(const struct ydoc_node *n, const char *key, uint64_t *ret, unsigned max, unsigned *ret_n,
 		    struct rs_err *e);
-/* Reads a list of two numbers. */
-int vectors_pair(const struct ydoc_node *list, uint64_t ret[2], struct rs_err *e);
+/* Reads a list of n numbers. */
+int vectors_row(const struct ydoc_node *list, uint64_t *ret, unsigned n, struct rs_err *e);
 int vectors_hex(struct vectors_bytes *ret, const char *hex, struct rs_err *e);
 /* Writes n bytes, the lowest first. */
 void vectors_put(uint8_t *to, uint64_t v, unsigned n);

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # run: beside-others no-tsan
 """The reference client of proto/python in jobs with C workers: over TCP and gRPC, with secrets, TLS, checksums, groups,
-encodings and several lanes, while reducers are killed and return. Every result is checked on every rank.
+sharded operations, encodings and several lanes, while reducers are killed and return. Every result is checked on every rank.
 
 Not under ThreadSanitizer: it reports races in Python's own gRPC.
 """
@@ -29,11 +29,12 @@ class Reference(unittest.TestCase):
         self.secret.write_text("a secret of more than 16 bytes\n")
         self.secret.chmod(0o600)
 
-    def start(self, c, rounds, gates=(), settings=None, config=None, wire=None, moves=False, references=(2, 3)):
+    def start(self, c, rounds, gates=(), settings=None, config=None, wire=None, moves=False, references=(2, 3),
+              flying=None):  # fmt: skip
         """Starts two ranks of each kind. settings: of the reference client; wire: encodings; moves: after the rounds
         they go on in the next generation, in the opposite order, and repeat them; references: ranks of the reference
-        client."""
-        common = {"rounds": rounds, "gates": list(gates), "wire": wire, "moves": moves}
+        client; flying: not None: the operations are sharded, and rank 0 announces these rounds while they run."""
+        common = {"rounds": rounds, "gates": list(gates), "wire": wire, "moves": moves, "flying": flying}
         full = {**common, "job": "test", "run": "test", "chunk_bytes": KIB16, "grpc": c.transport == "grpc",
                 "reducers": [(f"r{i}", c.address(i), c.lanes) for i in range(len(c.reducers))],
                 **(settings or {})}  # fmt: skip
@@ -102,6 +103,42 @@ class Reference(unittest.TestCase):
             c.reducers[1].wait_text(r"job-started")
             procs[0].tell()
             self.done(procs)
+
+    def sharded_failover(self, settings, config, server=None, wire=None):
+        """Reducer r1 is killed within a step, returns, and then r0 is killed within a step."""
+        config = {"sharding": {"chunk_bytes": "16KiB"}, **config}
+        with harness.Cluster(reducers=2, lanes=2, transport="tcp", config=config, server_config=server) as c:
+            procs = self.start(c, 40, [20], settings, wire=wire, flying=[10, 30])
+            self.gate(procs, 10)
+            c.reducers[1].kill()
+            self.gate(procs, 20)
+            procs[0].wait_text(r"reducer-lost reducer=r1")
+            c.start_reducer(1)
+            for p in procs[:2]:
+                p.wait_text(r"reducer-back reducer=r1")
+            c.reducers[1].wait_text(r"job-started")
+            procs[0].tell()
+            self.gate(procs, 30)
+            c.reducers[0].kill()
+            self.done(procs)
+
+    def test_sharded_failover(self):
+        self.sharded_failover({}, {})
+
+    def test_sharded_failover_with_checksums(self):
+        self.sharded_failover({"checksum": True, "deterministic": True},
+                              {"job": {"checksum": True, "deterministic": True}})  # fmt: skip
+
+    def test_sharded_failover_with_encodings(self):
+        settings, config, wire = self.encodings("fp8", "int8", "stochastic")
+        self.sharded_failover(settings, config, wire=wire)
+
+    def test_sharded_encodings(self):
+        for words in (("bf16", "same"), ("same", "int8"), ("int4", "fp16", "stochastic")):
+            settings, config, wire = self.encodings(*words)
+            config["sharding"] = {"chunk_bytes": "16KiB"}
+            with self.subTest(words), harness.Cluster(reducers=2, lanes=2, transport="tcp", config=config) as c:
+                self.done(self.start(c, 3, settings=settings, wire=wire, flying=[]))
 
     def encodings(self, up, down, rounding="nearest"):
         """Returns the settings of the reference client, the configuration, and what both kinds of ranks use."""

@@ -262,7 +262,7 @@ static int check_places(const struct ydoc_node *n, bool slots, struct rs_err *e)
 	(slots ? exchange_params_place_slots : exchange_params_place)(&params, lives, shared ? shares : NULL, owner,
 								      lane);
 	for (unsigned i = 0; i < s.cfg.sharding.shards; i++, place = place->next) {
-		if (!place || vectors_pair(place, numbers, e))
+		if (!place || vectors_row(place, numbers, 2, e))
 			return rs_fail(e, RS_EPROTO, "shard %u has no place", i);
 		if (numbers[0] != owner[i] || numbers[1] != lane[i])
 			return rs_fail(e, RS_EPROTO, "shard %u is at %u, lane %u", i, owner[i], lane[i]);
@@ -278,6 +278,30 @@ static int check_placement(const struct ydoc_node *n, struct rs_err *e)
 static int check_slots(const struct ydoc_node *n, struct rs_err *e)
 {
 	return check_places(n, true, e);
+}
+
+static int check_sharded(const struct ydoc_node *n, struct rs_err *e)
+{
+	const struct ydoc_node *list = vectors_get(n, "places"), *place = list ? list->child : NULL;
+	struct operation o = {.sharded = 1};
+	uint64_t parts, elems, numbers[3];
+
+	if (vectors_number(n, "count", &o.count, e) || vectors_number(n, "parts", &parts, e) ||
+	    vectors_number(n, "chunk_elems", &elems, e))
+		return e->code;
+	o.parts = (uint32_t)parts;
+	if (!parts || !elems || o.count % parts)
+		return rs_fail(e, RS_EPROTO, "the parts are not equal");
+	for (uint32_t i = 0; i < operation_chunks(&o, (uint32_t)elems); i++, place = place->next) {
+		const struct operation_place at = operation_place(&o, (uint32_t)elems, i);
+
+		if (!place || vectors_row(place, numbers, 3, e))
+			return rs_fail(e, RS_EPROTO, "chunk %u has no place", i);
+		if (numbers[0] != at.part || numbers[1] != at.first || numbers[2] != at.elems)
+			return rs_fail(e, RS_EPROTO, "chunk %u is in part %u, from %" PRIu64 " on, %u elements", i,
+				       at.part, at.first, at.elems);
+	}
+	return place ? rs_fail(e, RS_EPROTO, "there are too many places") : RS_OK;
 }
 
 static int check_hash(const struct ydoc_node *n, uint32_t hash, struct rs_err *e)
@@ -513,6 +537,7 @@ static const struct vectors_section sections[] = {
     {"maps", check_map},
     {"placements", check_placement},
     {"slots", check_slots},
+    {"sharded", check_sharded},
     {"names", check_name},
     {"groups", check_group},
     {"runs", check_run},
@@ -527,7 +552,7 @@ static const struct {
 	unsigned entries; /* at least */
 	bool exact;       /* no other input has the same output, except for bad frames */
 } files[] = {
-    {"frames", 47, true},       {"handshakes", 4, true},  {"digests", 13, true},    {"placements", 55, false},
+    {"frames", 55, true},       {"handshakes", 4, true},  {"digests", 13, true},    {"placements", 61, false},
     {"names", 15, true},        {"failover", 100, false}, {"encodings", 80, false}, {"encoded_failover", 100, false},
     {"reconfigure", 79, false}, {"shares", 200, false},
 };
