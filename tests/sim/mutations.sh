@@ -371,6 +371,27 @@ codes of 4 bits have no sign
 encoded chunks end within blocks
 	proto/operation.c
 	s/ & ~\(uint32_t\)\(RS_WIRE_BLOCK - 1\)//
+an encoded contribution is lent
+	agent/worker/core/link_io.c
+	s/!op->send_ring && !op->of.up/!op->send_ring/
+the own part of an all-gather is not copied
+	agent/worker/core/link_io.c
+	s/if \(operation_is_gather\(&f->head.of\) && outgoing_is_root\(f\)\)/if (0)/
+the result of a part is put among all parts
+	agent/worker/core/link_io.c
+	s/operation_is_scatter\(&op->of\) \? at.offset : at.first/at.first/
+an owner contributes the part that it has
+	agent/worker/core/retain.h
+	s/ && !\(k->head.flags & FRAME_ROOT\);/;/
+a contribution is sent once more without its bytes
+	agent/worker/core/stream.c
+	s/retained_is_contribution\(k\) \? k->head.payload_len : 0/0/
+the result of a part is fetched
+	server/core/retained.c
+	s/ \|\| operation_is_scatter\(&slot->header.of\)//
+a part that its owner lacks is taken for one that it has
+	server/core/stripe.c
+	s/\(operation_is_scatter\(&slot->header.of\) && !slot->roots\)/operation_is_scatter(\&slot->header.of)/
 room for decoded chunks is ignored
 	proto/operation.c
 	s/\(n < most \? n : most\)/n/
