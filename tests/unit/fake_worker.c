@@ -197,12 +197,12 @@ struct frame fw_data(const struct fw_world *fw, unsigned op, unsigned dtype, uin
 void fw_contribute(struct fw_world *fw, unsigned rank, struct frame f)
 {
 	bool wide = f.flags & FRAME_WIDE, silent = f.of.op == FRAME_OP_BROADCAST && !(f.flags & FRAME_ROOT);
-	uint32_t n = silent ? 0 : frame_chunk_len(f.of.count, f.chunk_elems, f.chunk);
+	const struct operation_place at = operation_place(&f.of, f.chunk_elems, f.chunk);
+	uint32_t n = silent ? 0 : at.elems;
 	uint8_t *payload = malloc(n * sizeof(double) + 1);
 
 	for (uint32_t i = 0; i < n; i++)
-		oracle_fill(payload, i, f.of.dtype, wide, f.of.op, rank, f.of.seq,
-			    (uint64_t)f.chunk * f.chunk_elems + i);
+		oracle_fill(payload, i, f.of.dtype, wide, f.of.op, rank, f.of.seq, at.first + i);
 	f.payload_len = n * (wide ? 4 : (uint32_t)rs_dtype_size(f.of.dtype));
 	if (fw->params.checksum) {
 		f.flags |= FRAME_CHECKED;
@@ -214,7 +214,7 @@ void fw_contribute(struct fw_world *fw, unsigned rank, struct frame f)
 
 void fw_contribute_all(struct fw_world *fw, unsigned rank, struct frame f)
 {
-	for (f.chunk = 0; f.chunk < frame_chunks(f.of.count, f.chunk_elems); f.chunk++)
+	for (f.chunk = 0; f.chunk < operation_chunks(&f.of, f.chunk_elems); f.chunk++)
 		fw_contribute(fw, rank, f);
 }
 
@@ -452,8 +452,9 @@ void fw_expect_result(struct fw_world *fw, unsigned rank, struct frame f, uint64
 {
 	const uint8_t *payload;
 	struct frame got = expect(fw, rank, FRAME_RESULT, &payload);
+	const struct operation_place at = operation_place(&f.of, f.chunk_elems, f.chunk);
 	bool broadcast = f.of.op == FRAME_OP_BROADCAST, root = broadcast && f.flags & FRAME_ROOT;
-	uint32_t n = root ? 0 : frame_chunk_len(f.of.count, f.chunk_elems, f.chunk);
+	uint32_t n = root ? 0 : at.elems;
 	size_t size = rs_dtype_size(f.of.dtype);
 	uint8_t want[sizeof(double)];
 
@@ -463,18 +464,18 @@ void fw_expect_result(struct fw_world *fw, unsigned rank, struct frame f, uint64
 	must(got.of.count == f.of.count);
 	must(got.chunk_elems == f.chunk_elems);
 	must(got.of.dtype == f.of.dtype);
-	must(got.of.op == f.of.op);
+	must(got.of.op == f.of.op && got.of.sharded == f.of.sharded);
 	must(got.payload_len == n * size);
 	if (fw->params.checksum && !root)
 		must(got.payload_sum == frame_checksum(payload, got.payload_len));
 	must(got.flags == (fw->params.checksum && !root ? FRAME_CHECKED : 0));
 	for (uint32_t i = 0; i < n; i++) {
-		/* the root of the tests' broadcasts is the last rank */
-		oracle_result(want, 0, f.of.dtype, f.of.op, fw->params.world_size, processes, f.of.seq,
-			      (uint64_t)f.chunk * f.chunk_elems + i);
+		/* the root of the tests' broadcasts is the last rank, the owner of a part the
+		 * rank with its number */
+		oracle_result(want, 0, f.of.dtype, f.of.op, fw->params.world_size, processes, f.of.seq, at.first + i);
 		if (broadcast)
-			oracle_fill(want, 0, f.of.dtype, false, f.of.op, fw->params.world_size - 1, f.of.seq,
-				    (uint64_t)f.chunk * f.chunk_elems + i);
+			oracle_fill(want, 0, f.of.dtype, false, f.of.op,
+				    f.of.sharded ? at.part : fw->params.world_size - 1, f.of.seq, at.first + i);
 		if (memcmp(payload + i * size, want, size) != 0)
 			ck_abort_msg("%s %s: element %u of chunk %u of operation %lu is wrong at rank %u",
 				     rs_op_name(f.of.op), rs_dtype_name(f.of.dtype), i, f.chunk,
@@ -489,6 +490,7 @@ void fw_expect_head(struct fw_world *fw, unsigned rank, struct frame f)
 	must(got.of.seq == f.of.seq && got.chunk == f.chunk && got.of.count == f.of.count &&
 	     got.chunk_elems == f.chunk_elems);
 	must(got.of.priority == f.of.priority && got.of.dtype == f.of.dtype && got.of.op == f.of.op);
+	must(got.of.sharded == f.of.sharded && (!f.of.sharded || got.of.parts == f.of.parts));
 	must(got.payload_len == 0 && got.flags == 0);
 }
 

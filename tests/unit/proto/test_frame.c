@@ -165,6 +165,44 @@ START_TEST(every_flipped_bit_is_detected)
 }
 END_TEST
 
+/* The byte `op` and the number in the place of `tensors`, and what they mean. A bit 3
+ * without parts stays in the op, which is unknown then. */
+static const struct {
+	uint8_t byte;
+	uint32_t tensors;
+	struct operation of;
+} kinds[] = {
+    {4, 7, {.op = RS_AVG, .tensors = 7}},
+    {16, 3, {.op = FRAME_OP_BROADCAST, .root = 2}},
+    {16, 0, {.op = FRAME_OP_BROADCAST, .root = OPERATION_ANY_ROOT}},
+    {8, 5, {.op = RS_SUM, .sharded = 1, .parts = 5}},
+    {12, UINT32_MAX, {.op = RS_AVG, .sharded = 1, .parts = UINT32_MAX}},
+    {24, 1, {.op = FRAME_OP_BROADCAST, .sharded = 1, .parts = 1}},
+    {0x58, 9, {.op = FRAME_OP_BROADCAST, .sharded = 1, .parts = 9, .down = 2}},
+    {13, 5, {.op = 5, .sharded = 1, .parts = 5}},
+    {31, 5, {.op = 23, .sharded = 1, .parts = 5}},
+    {8, 0, {.op = 8}},
+    {24, 0, {.op = 24}},
+};
+
+START_TEST(kinds_of_operations)
+{
+	struct frame f = {.type = FRAME_DATA, .of = kinds[_i].of};
+	uint8_t raw[FRAME_HEADER];
+
+	frame_encode(&f, raw);
+	ck_assert_uint_eq(raw[7], kinds[_i].byte);
+	ck_assert_uint_eq(raw[52] | raw[53] << 8 | raw[54] << 16 | (uint32_t)raw[55] << 24, kinds[_i].tensors);
+	memset(&f, 0, sizeof f);
+	ck_assert_int_eq(frame_decode(raw, &f, NULL), RS_OK);
+	ck_assert_uint_eq(f.of.op, kinds[_i].of.op);
+	ck_assert_uint_eq(f.of.sharded, kinds[_i].of.sharded);
+	ck_assert_uint_eq(f.of.parts, kinds[_i].of.parts); /* or the root */
+	ck_assert_uint_eq(f.of.tensors, kinds[_i].of.tensors);
+	ck_assert_uint_eq(f.of.down, kinds[_i].of.down);
+}
+END_TEST
+
 static const struct {
 	unsigned type;
 	uint32_t len;
@@ -265,6 +303,7 @@ int main(void)
 	tcase_add_test(t, layout);
 	tcase_add_test(t, round_trip);
 	tcase_add_loop_test(t, malformed, 0, COUNT(bytes));
+	tcase_add_loop_test(t, kinds_of_operations, 0, (int)(sizeof kinds / sizeof kinds[0]));
 	tcase_add_test(t, reserved_bytes_are_zero);
 	tcase_add_loop_test(t, every_flipped_bit_is_detected, 0, FRAME_HEADER * 8);
 	tcase_add_loop_test(t, payload_lengths, 0, COUNT(lengths));
