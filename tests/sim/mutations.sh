@@ -383,9 +383,6 @@ the result of a part is put among all parts
 an owner contributes the part that it has
 	agent/worker/core/retain.h
 	s/ && !\(k->head.flags & FRAME_ROOT\);/;/
-a contribution is sent once more without its bytes
-	agent/worker/core/stream.c
-	s/retained_is_contribution\(k\) \? k->head.payload_len : 0/0/
 the result of a part is fetched
 	server/core/retained.c
 	s/ \|\| operation_is_scatter\(&slot->header.of\)//

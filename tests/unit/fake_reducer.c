@@ -296,14 +296,15 @@ uint32_t reducers_result(struct reducers *f, unsigned link, unsigned n, struct f
 {
 	static uint64_t out[RS_CHUNK_MAX / 8];
 	const struct frame *d = &f->l[link].data[n];
-	uint32_t elems = frame_chunk_len(d->of.count, d->chunk_elems, d->chunk);
-	uint32_t len = elems * (uint32_t)rs_dtype_size(d->of.dtype);
+	uint32_t elems = operation_place(&d->of, d->chunk_elems, d->chunk).elems;
+	uint32_t len = operation_down_bytes(&d->of, elems);
+	bool root = d->flags & FRAME_ROOT, scatter = operation_is_scatter(&d->of);
 
-	if (d->flags & FRAME_ROOT || d->type == FRAME_HAVE)
+	if (d->type == FRAME_HAVE || (scatter ? !root : root))
 		len = 0;
-	if (d->type == FRAME_HAVE)
-		; /* already has it */
-	else if (d->of.op == FRAME_OP_BROADCAST)
+	if (!len)
+		; /* it has the result already, or does not get it */
+	else if (d->of.op == FRAME_OP_BROADCAST || operation_is_encoded(&d->of))
 		memset(out, (int)d->chunk + 1, len);
 	else
 		triple(d, f->l[link].payload[n], out, elems);

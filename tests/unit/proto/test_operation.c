@@ -144,9 +144,9 @@ static const struct {
 
 START_TEST(places_of_chunks)
 {
-	const struct operation o =
-	    places[_i].parts ? sharded(RS_SUM, places[_i].count, places[_i].parts)
-			     : (struct operation){.count = places[_i].count, .dtype = RS_FLOAT32, .size = 4};
+	const struct operation o = places[_i].parts
+				       ? sharded(RS_SUM, places[_i].count, places[_i].parts)
+				       : (struct operation){.count = places[_i].count, .dtype = RS_FLOAT32, .size = 4};
 	const struct operation_place at = operation_place(&o, places[_i].elems, places[_i].chunk);
 
 	ck_assert_uint_eq(operation_chunks(&o, places[_i].elems), places[_i].chunks);

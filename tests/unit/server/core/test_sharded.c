@@ -131,8 +131,8 @@ START_TEST(after_a_loss)
 		else if (losses[row].sends[i] == HAVE)
 			fw_have(&fw, r, f);
 		else if (losses[row].sends[i] == GOODBYE)
-			fw_send(&fw, r,
-				(struct frame){.type = FRAME_GOODBYE, .generation = FAKE_GENERATION, .ack = 4}, NULL);
+			fw_send(&fw, r, (struct frame){.type = FRAME_GOODBYE, .generation = FAKE_GENERATION, .ack = 4},
+				NULL);
 		fw_feed_all(&fw, 19);
 	}
 	for (unsigned i = 0; i < WORLD; i++) {
@@ -198,17 +198,27 @@ static const struct {
 	unsigned op;
 	uint8_t flags[2];
 } owners[] = {
-    {"two owners", "both rank 1 (host-1) and rank 0 (host-0) say that part 1 is their own", RS_SUM,
+    {"two owners",
+     "both rank 1 (host-1) and rank 0 (host-0) say that part 1 is their own",
+     RS_SUM,
      {FRAME_ROOT, FRAME_ROOT}},
     {"no owner", "no rank says that part 1 is its own", RS_SUM, {0, 0}},
-    {"two owners", "both rank 1 (host-1) and rank 0 (host-0) say that part 1 is their own", FRAME_OP_BROADCAST,
+    {"two owners",
+     "both rank 1 (host-1) and rank 0 (host-0) say that part 1 is their own",
+     FRAME_OP_BROADCAST,
      {FRAME_ROOT, FRAME_ROOT}},
     {"no owner", "no rank says that part 1 is its own", FRAME_OP_BROADCAST, {0, 0}},
-    {"another rank has it", "both rank 1 (host-1) and rank 0 (host-0) say that part 1 is their own", RS_SUM,
+    {"another rank has it",
+     "both rank 1 (host-1) and rank 0 (host-0) say that part 1 is their own",
+     RS_SUM,
      {IS_HAVE, FRAME_ROOT}},
-    {"another rank has it", "both rank 1 (host-1) and rank 0 (host-0) say that part 1 is their own", RS_SUM,
+    {"another rank has it",
+     "both rank 1 (host-1) and rank 0 (host-0) say that part 1 is their own",
+     RS_SUM,
      {FRAME_ROOT, IS_HAVE}},
-    {"two have it", "both rank 1 (host-1) and rank 0 (host-0) say that part 1 is their own", RS_SUM,
+    {"two have it",
+     "both rank 1 (host-1) and rank 0 (host-0) say that part 1 is their own",
+     RS_SUM,
      {IS_HAVE, IS_HAVE}},
 };
 
