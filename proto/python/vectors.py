@@ -326,8 +326,9 @@ def check_trace(entries):
 
 CHECKS = {
     "frames": check_frame, "bad": check_bad, "handshakes": check_handshake, "digests": check_digest,
-    "maps": check_map, "placements": check_placement, "slots": check_slots, "sharded": check_sharded, "names": check_name,
-    "groups": check_group, "runs": check_run, "blocks": check_block, "codes": check_code, "chunks": check_chunk,
+    "maps": check_map, "placements": check_placement, "slots": check_slots, "sharded": check_sharded,
+    "names": check_name, "groups": check_group, "runs": check_run, "blocks": check_block, "codes": check_code,
+    "chunks": check_chunk,
 }  # fmt: skip
 FILES = ["frames", "handshakes", "digests", "placements", "names", "encodings", "failover", "encoded_failover",
          "reconfigure", "shares"]  # fmt: skip

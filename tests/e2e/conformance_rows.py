@@ -24,6 +24,11 @@ def data(values, seq=0, chunk=0, count=None, kind=wire.DATA, **other):
     return wire.frame(kind, payload, seq=seq, chunk=chunk, count=len(values) if count is None else count, **rest)
 
 
+def sharded(values, count=2, op=8, parts=2, **other):
+    """A DATA frame of a reduce-scatter sum, if nothing else is given; chunk 0 is part 0, chunk 1 part 1."""
+    return data(values, count=count, op=op, tensors=parts, **other)
+
+
 def encoded(values, up, down, dtype=7, change=0, **other):
     """A DATA frame whose elements are encoded. change: of the length."""
     x = np.array(values, np.float32)
@@ -241,6 +246,8 @@ RULES = [
     ("up without its feature", [encoded([1], 1, 0)], PROTO),
     ("down without its feature", [encoded([1], 0, 2)], PROTO),
     ("NONFINITE without its feature", [wire.frame(wire.NONFINITE, pb.Nonfinite(nan_operations=1))], PROTO),
+    ("a reduce-scatter without its feature", [sharded([1])], PROTO),
+    ("an all-gather without its feature", [sharded([1], op=24, flags=wire.ROOT)], PROTO),
     ("an ABORT of its own", [wire.frame(wire.ABORT, pb.Abort(code=MISMATCH, message="rank 1: enough"))], MISMATCH),
 ]  # fmt: skip
 
@@ -278,6 +285,53 @@ ENCODINGS = [
     ("fp8 without scales", [encoded([1] * 129, 2, 2, change=-4)], PROTO),
     ("HAVE without retain", [wire.frame(HAVE, count=1, dtype=7, **BLOCKED)], PROTO),
 ]  # fmt: skip
+
+# The same in a job with the features `sharded` and `encodings`.
+SHARDED = [
+    ("a reduce-scatter of 0 parts", [sharded([1, 2], parts=0)], PROTO),
+    ("an all-gather of 0 parts", [sharded([1, 2], op=24, parts=0, flags=wire.ROOT)], PROTO),
+    ("parts that are not equal", [sharded([1], count=3)], PROTO),
+    ("more parts than elements", [sharded([1], parts=3)], PROTO),
+    ("more than 2^20 parts", [sharded([], count=0, parts=(1 << 20) + 1)], PROTO),
+    ("2^32 - 1 parts", [sharded([1], count=(1 << 32) - 1, parts=(1 << 32) - 1)], PROTO),
+    *((f"op {op}", [sharded([1], op=op)], PROTO) for op in (13, 15, 25, 31)),
+    ("a chunk past the end", [sharded([1], chunk=2)], PROTO),
+    ("a chunk past the end of nothing", [sharded([], count=0, chunk=2)], PROTO),
+    ("all parts at once", [sharded([1, 2])], PROTO),
+    ("a reduce-scatter without a payload", [sharded([])], PROTO),
+    ("a payload of an all-gather without ROOT", [sharded([1], op=24)], PROTO),
+    ("an all-gather with ROOT and no payload", [sharded([], op=24, flags=wire.ROOT)], PROTO),
+    ("ROOT with a sum", [data([1], flags=wire.ROOT)], PROTO),
+    ("WIDE with float32", [sharded([1], flags=wire.WIDE)], PROTO),
+    ("WIDE with an all-gather", [sharded([1], op=24, dtype=6, chunk_elems=2 * ELEMS, flags=3)], PROTO),
+    ("an encoded all-gather", [encoded([1], 1, 1, op=24, tensors=1, flags=wire.ROOT)], PROTO),
+    ("an encoded maximum", [encoded([1], 1, 1, op=10, tensors=1, flags=wire.ROOT)], PROTO),
+    ("a part of two blocks in one", [encoded([1] * 256, 2, 2, tensors=2, op=8)], PROTO),
+    ("chunks in the wrong order", [sharded([1], chunk=1), sharded([1], chunk=0)], PROTO),
+    ("HAVE without retain", [sharded([], kind=HAVE)], PROTO),
+]  # fmt: skip
+
+# The same after rank 0 has sent sharded([1], flags=ROOT). Code -5.
+SCATTERED = [
+    ("another owner", [sharded([1], flags=wire.ROOT)]),
+    ("another number of parts", [sharded([1, 2], parts=1)]),
+    ("another op", [sharded([1], op=11)]),
+    ("an all-gather", [sharded([1], op=24, flags=wire.ROOT)]),
+    ("an all-reduce", [data([1, 2])]),
+    ("a broadcast", [data([1, 2], op=wire.BROADCAST, flags=wire.ROOT, tensors=2)]),
+    ("another count", [sharded([1, 2], count=4)]),
+]
+
+# The same in a job with retain: what rank 0 has sent, what rank 1 sends, the code.
+OWNERS = [
+    ("HAVE with ROOT", [], [sharded([], kind=HAVE, flags=wire.ROOT)], CUT),
+    ("HAVE with a payload", [], [sharded([1], kind=HAVE)], CUT),
+    ("HAVE of a rank that is not the owner", [sharded([1], flags=wire.ROOT)], [sharded([], kind=HAVE)], MISMATCH),
+    ("DATA of another owner than that of HAVE", [sharded([], kind=HAVE)], [sharded([1], flags=wire.ROOT)], MISMATCH),
+    ("HAVE of two ranks", [sharded([], kind=HAVE)], [sharded([], kind=HAVE)], MISMATCH),
+    ("no owner", [sharded([1])], [sharded([1])], MISMATCH),
+    ("an all-gather without an owner", [sharded([], op=24)], [sharded([], op=24)], MISMATCH),
+]
 
 # The same after rank 0 has sent encoded([1], 2, 3). The sentence names both ranks.
 OTHERWISE = [

@@ -386,9 +386,6 @@ an owner contributes the part that it has
 the result of a part is fetched
 	server/core/retained.c
 	s/ \|\| operation_is_scatter\(&slot->header.of\)//
-a part that its owner lacks is taken for one that it has
-	server/core/stripe.c
-	s/\(operation_is_scatter\(&slot->header.of\) && !slot->roots\)/operation_is_scatter(\&slot->header.of)/
 room for decoded chunks is ignored
 	proto/operation.c
 	s/\(n < most \? n : most\)/n/

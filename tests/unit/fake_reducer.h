@@ -121,8 +121,8 @@ void reducers_resume(struct reducers *f, unsigned link);
 void reducers_fetch(struct reducers *f, unsigned link, unsigned n);
 /* Makes the header of the RESULT for the n-th DATA of a link, and its payload: the
  * contribution times three; for a broadcast of another rank, and if it is encoded, the
- * byte chunk + 1; for a HAVE, and the part of another rank, no payload. Returns the length
- * of the payload, which is static. */
+ * byte chunk + 1; for a HAVE, and the part of another rank, no payload. Returns the
+ * length of the payload, which is static. */
 uint32_t reducers_result(struct reducers *f, unsigned link, unsigned n, struct frame *h, void **payload);
 void reducers_answer(struct reducers *f, unsigned link);                  /* the oldest without an answer */
 void reducers_cut(struct reducers *f, unsigned link, const char *reason); /* the connection breaks */

@@ -470,8 +470,8 @@ void fw_expect_result(struct fw_world *fw, unsigned rank, struct frame f, uint64
 		must(got.payload_sum == frame_checksum(payload, got.payload_len));
 	must(got.flags == (fw->params.checksum && !root ? FRAME_CHECKED : 0));
 	for (uint32_t i = 0; i < n; i++) {
-		/* the root of the tests' broadcasts is the last rank, the owner of a part the
-		 * rank with its number */
+		/* the root of the tests' broadcasts is the last rank, the owner of a part
+		 * the rank with its number */
 		oracle_result(want, 0, f.of.dtype, f.of.op, fw->params.world_size, processes, f.of.seq, at.first + i);
 		if (broadcast)
 			oracle_fill(want, 0, f.of.dtype, false, f.of.op,
