@@ -13,7 +13,7 @@ enum {
 	METRICS_JOBS_MAX = 512, /* jobs with own metrics; of more, the oldest have none */
 	/* Most time series of a job on a reducer, whatever its number of ranks; and on an
 	 * agent, in addition to those of each reducer of the job. */
-	METRICS_JOB_SERIES = 112,
+	METRICS_JOB_SERIES = 113,
 	METRICS_AGENT_JOB_SERIES = 14,
 	METRICS_AGENT_REDUCER_SERIES = 7,
 };
