@@ -57,6 +57,28 @@ static void try_chunks(struct fuzz_input *in)
 		must((chunks - 1) * elems + frame_chunk_len(count, elems, (uint32_t)(chunks - 1)) == count);
 }
 
+/* The chunks of a sharded operation lie within their parts, for any numbers, and its last
+ * row ends all parts. */
+static void try_parts(struct fuzz_input *in)
+{
+	struct operation o = {.sharded = 1, .parts = 1 + fuzz_below(in, OPERATION_PARTS_MAX)};
+	uint64_t size = fuzz_number(in) % (UINT64_MAX / o.parts), chunks;
+	uint32_t elems = (uint32_t)fuzz_number(in), chunk = (uint32_t)fuzz_number(in);
+	struct operation_place at;
+
+	if (!elems)
+		elems = 1;
+	o.count = size * o.parts;
+	chunks = operation_chunks(&o, elems);
+	at = operation_place(&o, elems, chunk);
+	must(chunks >= o.parts && chunks % o.parts == 0 && at.part < o.parts && at.elems <= elems);
+	if (chunk >= chunks)
+		return;
+	must(at.first == at.part * size + at.offset && at.offset + at.elems <= size && (at.elems > 0 || !size));
+	must(at.elems == elems || at.offset + at.elems == size);
+	must((chunk / o.parts + 1 == chunks / o.parts) == (at.offset + at.elems == size));
+}
+
 /* Chunks of encoded operations are whole blocks, which fit the job's chunks in both
  * directions and in memory. */
 static void try_encodings(struct fuzz_input *in)
@@ -267,6 +289,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		try_chunks(&in);
 	else if (what == 11)
 		try_encodings(&in);
+	else if (what == 12)
+		try_parts(&in);
 	else if (tries[what])
 		tries[what](in.at, (uint32_t)(in.left < FRAME_CONTROL_MAX ? in.left : FRAME_CONTROL_MAX));
 	return 0;

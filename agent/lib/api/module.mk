@@ -14,3 +14,6 @@ $(B)/lib/libreduction.so: $(B)/lib/$(soname)
 
 # requests and groups are tested over a backend of the test's
 $(B)/tests/unit/agent/lib/test_group: $(patsubst %,$(B)/agent/lib/api/%.o,comm request group group_copy group_stage) $(patsubst %.c,$(B)/%.o,$(wildcard agent/gpu/copier/*.c agent/gpu/cuda/*.c))
+# the arguments of calls, with all of the library
+$(B)/tests/unit/agent/lib/test_sharded: $(libreduction)
+$(B)/tests/unit/agent/lib/test_sharded: private unit_libs := -Wl,--start-group $(filter %.a,$(libreduction)) -Wl,--end-group $(uv_own_libs)
