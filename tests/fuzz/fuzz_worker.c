@@ -78,12 +78,22 @@ struct world {
 
 enum { NO_CONNECT = 1, NO_WELCOME = 2, NO_START = 4, NO_ANSWER = 8, NO_READ = 16, NO_RESUME = 32 };
 
+/* Returns the chunk that begins at an element. Each empty part has one at the same. */
+static unsigned chunk_at(const struct exchange_op *x, uint64_t first)
+{
+	uint32_t chunk = 0;
+
+	while (operation_place(&x->of, x->chunk_elems, chunk).first != first)
+		must(++chunk < operation_chunks(&x->of, x->chunk_elems));
+	return chunk;
+}
+
 static void on_fill(struct exchange_op *x, uint64_t first, uint32_t n)
 {
 	struct op *o = x->user;
-	unsigned chunk = (unsigned)(first / x->chunk_elems);
+	unsigned chunk = chunk_at(x, first);
 
-	must(first % x->chunk_elems == 0 && first + n <= x->of.count);
+	must(first + n <= x->of.count);
 	must(first + n <= atomic_load(&o->ready));
 	must(!(o->filled >> chunk & 1));
 	o->filled |= UINT64_C(1) << chunk;
@@ -92,10 +102,11 @@ static void on_fill(struct exchange_op *x, uint64_t first, uint32_t n)
 static int on_inspect(struct exchange_op *x, const void *at, uint64_t first, uint32_t n, struct rs_err *e)
 {
 	struct op *o = x->user;
-	unsigned chunk = (unsigned)(first / x->chunk_elems);
+	unsigned chunk = chunk_at(x, first);
+	uint64_t from = operation_is_gather(&x->of) ? operation_place(&x->of, x->chunk_elems, chunk).offset : first;
 
 	must(o->filled >> chunk & 1);
-	must(at == o->send + first * (x->wide ? sizeof(float) : rs_dtype_size(x->of.dtype)) &&
+	must(at == (const uint8_t *)x->send + from * (x->wide ? sizeof(float) : rs_dtype_size(x->of.dtype)) &&
 	     first + n <= x->of.count);
 	must(!o->reported);
 	o->reported = o->nan;
@@ -105,10 +116,10 @@ static int on_inspect(struct exchange_op *x, const void *at, uint64_t first, uin
 static void on_landed(struct exchange_op *x, uint64_t first, uint32_t n)
 {
 	struct op *o = x->user;
-	unsigned chunk = (unsigned)(first / x->chunk_elems);
+	unsigned chunk = chunk_at(x, first);
 
-	must(first % x->chunk_elems == 0 && first + n <= x->of.count);
-	must(!(o->landed >> chunk & 1));
+	must(first + n <= x->of.count);
+	must(!x->of.count || !(o->landed >> chunk & 1));
 	o->landed |= UINT64_C(1) << chunk;
 }
 
@@ -122,7 +133,7 @@ static void on_done(struct exchange_op *x, const struct rs_err *err)
 	if (err)
 		must(err->code < 0 && err->msg[0]);
 	else if (x->of.count)
-		must(o->landed == (UINT64_C(1) << frame_chunks(x->of.count, x->chunk_elems)) - 1);
+		must(o->landed == (UINT64_C(1) << operation_chunks(&x->of, x->chunk_elems)) - 1);
 	if (o->recv != o->send)
 		free(o->recv);
 	free(o->send);
@@ -182,6 +193,16 @@ static void fill_result(const struct frame *f, uint8_t payload[FRAME_CONTROL_MAX
 		payload[i] = (uint8_t)(i + f->of.seq + f->chunk);
 }
 
+/* Returns whether the result has no payload. */
+static bool gets_nothing(const struct frame *f)
+{
+	bool root = f->flags & FRAME_ROOT;
+
+	if (f->type == FRAME_HAVE)
+		return true;
+	return operation_is_scatter(&f->of) ? !root : f->of.op == FRAME_OP_BROADCAST && root;
+}
+
 /* Sends the result of the oldest chunk of a priority on a link, possibly with one other
  * field. */
 static void answer(struct world *w, unsigned link, unsigned priority, struct fuzz_input *in)
@@ -196,9 +217,8 @@ static void answer(struct world *w, unsigned link, unsigned priority, struct fuz
 	l->data_n[priority]--;
 	memmove(l->data[priority], l->data[priority] + 1, l->data_n[priority] * sizeof f);
 	fill_result(&f, payload);
-	f.payload_len = f.type == FRAME_HAVE || (f.of.op == FRAME_OP_BROADCAST && f.flags & FRAME_ROOT)
-			    ? 0
-			    : operation_down_bytes(&f.of, frame_chunk_len(f.of.count, f.chunk_elems, f.chunk));
+	f.payload_len =
+	    gets_nothing(&f) ? 0 : operation_down_bytes(&f.of, operation_place(&f.of, f.chunk_elems, f.chunk).elems);
 	f.type = FRAME_RESULT;
 	f.flags = 0;
 	f.payload_sum = 0;
@@ -239,7 +259,7 @@ static void on_kept(const struct link *l)
 	const uint8_t *at;
 	size_t len;
 
-	must(f->payload_len == operation_down_bytes(&f->of, frame_chunk_len(f->of.count, f->chunk_elems, f->chunk)));
+	must(f->payload_len == operation_down_bytes(&f->of, operation_place(&f->of, f->chunk_elems, f->chunk).elems));
 	must(f->payload_len <= sizeof payload);
 	if (f->of.op == FRAME_OP_BROADCAST)
 		return;
@@ -279,7 +299,7 @@ static void on_data(struct world *w, struct link *l)
 	const struct frame *f = &l->in.f;
 	unsigned p = f->of.priority, n = l->data_n[p], size = f->of.size, all = 0;
 	const struct frame *last = n ? &l->data[p][n - 1] : NULL;
-	uint32_t elems = frame_chunk_len(f->of.count, f->chunk_elems, f->chunk);
+	uint32_t elems = operation_place(&f->of, f->chunk_elems, f->chunk).elems;
 
 	must(l->greeted && exchange_state(w->x) != EXCHANGE_JOINING && p < w->cfg->sharding.priorities && size);
 	must(f->generation == GENERATION &&
@@ -287,7 +307,9 @@ static void on_data(struct world *w, struct link *l)
 	must(!operation_is_encoded(&f->of) || w->features & FEATURE_ENCODINGS);
 	must(rs_wire_fits_up(f->of.up, f->of.dtype, f->of.op) && rs_wire_fits(f->of.down, f->of.dtype, f->of.op));
 	must(!(f->flags & FRAME_WIDE) || !f->of.up);
-	must(f->chunk < frame_chunks(f->of.count, f->chunk_elems));
+	must(f->chunk < operation_chunks(&f->of, f->chunk_elems));
+	must(!f->of.sharded || (w->features & FEATURE_SHARDED && f->of.count % f->of.parts == 0));
+	must(!(f->flags & FRAME_ROOT) || f->of.sharded || f->of.op == FRAME_OP_BROADCAST);
 	must(f->payload_len == (f->type == FRAME_HAVE || (f->of.op == FRAME_OP_BROADCAST && !(f->flags & FRAME_ROOT))
 				    ? 0
 				: f->flags & FRAME_WIDE ? elems * (unsigned)sizeof(float)
@@ -460,12 +482,41 @@ static void settle(struct world *w)
 	exchange_links_changed(w->x);
 }
 
+/* Makes an operation a sharded one, of two to five parts. Returns the bytes of the own
+ * part. */
+static uint64_t shard(struct exchange_op *x, uint8_t how)
+{
+	x->of.sharded = 1;
+	x->of.tensors = 0;
+	x->of.parts = 2 + how % 4;
+	x->part = how / 4 % x->of.parts;
+	x->of.count -= x->of.count % x->of.parts;
+	x->wide = x->root = false;
+	return x->of.count / x->of.parts * x->of.size;
+}
+
+/* Allocates exactly the needed sizes, so that the sanitizer finds an access past the
+ * end. */
+static void allocate_sharded(struct op *o, uint64_t own, bool in_place)
+{
+	bool gather = operation_is_gather(&o->x.of);
+	uint64_t all = own * o->x.of.parts;
+	uint8_t *whole = calloc(1, all + !all), *part = in_place ? whole : calloc(1, own + !own);
+	uint8_t *mine = in_place ? whole + o->x.part * own : part;
+
+	o->send = gather ? part : whole;
+	o->recv = gather ? whole : part;
+	o->x.send = gather ? mine : whole;
+	o->x.recv = gather ? whole : mine;
+}
+
 static void submit(struct world *w)
 {
 	static const uint8_t reduces[] = {RS_SUM, RS_AVG, RS_MIN, FRAME_OP_BROADCAST};
 	uint8_t kind = fuzz_u8(&w->in), how = fuzz_u8(&w->in), size = fuzz_u8(&w->in);
 	unsigned i = 0, bytes = (unsigned)rs_dtype_size(kind % 10);
 	uint64_t count = (uint64_t)size * size / 64 * (how & 1 ? CHUNKS : 1) / bytes;
+	uint8_t parts = 0;
 	struct rs_err e;
 	struct op *o;
 
@@ -497,17 +548,25 @@ static void submit(struct world *w)
 	}
 	o->x.wide = rs_dtype_is_half(o->x.of.dtype) && kind >> 7 && o->x.of.op != FRAME_OP_BROADCAST;
 	o->x.root = o->x.of.op == FRAME_OP_BROADCAST && kind >> 7;
-	/* exactly the needed size, so that the sanitizer finds an access past the end */
-	o->send = calloc(1, count * (o->x.wide ? sizeof(float) : bytes) + !count);
-	o->recv = o->x.wide || how >> 7 ? malloc(count * bytes + !count) : o->send;
-	o->x.send = o->send;
-	o->x.recv = o->recv;
-	atomic_init(&o->ready, how & 32 ? count / 2 : count);
-	if (how & 32)
-		o->x.ready = &o->ready;
+	if (w->features & FEATURE_SHARDED)
+		parts = fuzz_u8(&w->in);
+	if (parts & 1) {
+		allocate_sharded(o, shard(&o->x, parts >> 1), !(how >> 7));
+		atomic_init(&o->ready, count);
+	} else {
+		/* exactly the needed size, see above */
+		o->send = calloc(1, count * (o->x.wide ? sizeof(float) : bytes) + !count);
+		o->recv = o->x.wide || how >> 7 ? malloc(count * bytes + !count) : o->send;
+		o->x.send = o->send;
+		o->x.recv = o->recv;
+		atomic_init(&o->ready, how & 32 ? count / 2 : count);
+		if (how & 32)
+			o->x.ready = &o->ready;
+	}
 	w->submitted++;
 	if (exchange_submit(w->x, &o->x, w->now_ms, &e)) {
-		must(e.code < 0 && (w->leaving || exchange_state(w->x) >= EXCHANGE_ENDING));
+		must(e.code < 0 &&
+		     (w->leaving || exchange_state(w->x) >= EXCHANGE_ENDING || e.code == RS_EUNSUPPORTED));
 		on_done(&o->x, &e);
 	}
 }
@@ -640,7 +699,9 @@ static void world_open(struct world *w)
 				       .incarnation = INCARNATION,
 				       .connect_ms = 20000,
 				       .kernels = rs_kernels_usable(0),
-				       .features = how & 16 ? FEATURE_START | FEATURE_ENCODINGS | FEATURE_SHARES : 0,
+				       .features = how & 16 ? FEATURE_START | FEATURE_ENCODINGS | FEATURE_SHARES |
+								  (how & 64 ? FEATURE_SHARDED : 0)
+							    : 0,
 				       .adaptive = how & 8};
 	struct rs_err e;
 
