@@ -371,9 +371,6 @@ codes of 4 bits have no sign
 encoded chunks end within blocks
 	proto/operation.c
 	s/ & ~\(uint32_t\)\(RS_WIRE_BLOCK - 1\)//
-an encoded contribution is lent
-	agent/worker/core/link_io.c
-	s/!op->send_ring && !op->of.up/!op->send_ring/
 the own part of an all-gather is not copied
 	agent/worker/core/link_io.c
 	s/if \(operation_is_gather\(&f->head.of\) && outgoing_is_root\(f\)\)/if (0)/
