@@ -33,7 +33,7 @@ PYTHONS = {
 OTHERWISE = "3.11"  # that of Debian 12, for which each of these has a wheel
 OWN = (
     "test_torch_group", "test_torch_features", "test_torch_replace", "test_torch_errors", "test_torch_train",
-    "test_torch_mesh", "test_torch_state", "test_torchft",
+    "test_torch_mesh", "test_torch_state", "test_torch_sharded", "test_torchft",
 )  # fmt: skip
 SHORT = ("test_torch_group", "test_torch_features", "test_torch_replace", "test_torch_state")
 TORCHFT = "torchft==0.2.0"  # needs torch 2.7

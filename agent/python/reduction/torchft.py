@@ -118,8 +118,9 @@ class _Done(torch._C._distributed_c10d.Work):
 class ProcessGroupReduction(Operations, ProcessGroup):
     """A process group of torchft.
 
-    All-reduces, broadcasts, barriers, and small gathers go through the reducers, small sends through torchft's store.
-    Everything else goes through gloo, which connects the replicas when they first need it.
+    All-reduces, broadcasts, barriers, small gathers, and on CPUs reduce-scatters and all-gathers go through the reducers,
+    small sends through torchft's store. Everything else goes through gloo, which connects the replicas when they first
+    need it.
 
     Args:
         timeout: of an operation and of configure(). set_timeout() changes that of operations, and of configure() while
@@ -164,7 +165,7 @@ class ProcessGroupReduction(Operations, ProcessGroup):
         return _Done(list(tensors)) if self._by_mail(tensors) else work
 
     def reduce_scatter(self, outputs: Any, inputs: Any, *opts: Any) -> Any:
-        """reduce_scatter of gloo, whose works of this kind have no future: waits for it."""
+        """reduce_scatter, which waits: gloo's works of this kind, if it does it, have no future."""
         super().reduce_scatter(outputs, inputs, *opts).wait()
         return _Done(outputs)
 
