@@ -118,9 +118,9 @@ class _Done(torch._C._distributed_c10d.Work):
 class ProcessGroupReduction(Operations, ProcessGroup):
     """A process group of torchft.
 
-    All-reduces, broadcasts, barriers, small gathers, and on CPUs reduce-scatters and all-gathers go through the reducers,
-    small sends through torchft's store. Everything else goes through gloo, which connects the replicas when they first
-    need it.
+    All-reduces, broadcasts, barriers, small gathers, and on CPUs reduce-scatters and all-gathers go through the
+    reducers, small sends through torchft's store. Everything else goes through gloo, which connects the replicas when
+    they first need it.
 
     Args:
         timeout: of an operation and of configure(). set_timeout() changes that of operations, and of configure() while
