@@ -35,7 +35,7 @@ class Sharded(unittest.TestCase):
         with harness.Cluster(reducers=3) as c:
             procs = c.start_workers(3, worker("failover"))
             for p in procs:
-                p.said("half way")
+                p.said("half way", 60)
             c.reducers[1].kill()
             for p in procs:
                 p.tell()
@@ -46,7 +46,7 @@ class Sharded(unittest.TestCase):
     def test_reducer_killed_while_data_flows(self):
         with harness.Cluster(reducers=2) as c:
             procs = c.start_workers(2, worker("streaming"))
-            procs[0].said("flows")
+            procs[0].said("flows", 60)
             c.reducers[0].kill()
             for p in procs:
                 p.said("right", 60)
