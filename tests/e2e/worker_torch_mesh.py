@@ -128,10 +128,10 @@ def no_way():
         for function in (steps, gathers, objects, messages):
             function(group)
             print(function.__name__, flush=True)
-        large = torch.ones(100_000)
+        large = torch.ones(120_000)
         for _ in range(2):
-            exc = raises(reduction.PeerLostError, f"over GLOO_SOCKET_IFNAME={CARD}", dist.all_gather,
-                         [torch.empty_like(large) for _ in range(n)], large, group=group)  # fmt: skip
+            exc = raises(reduction.PeerLostError, f"over GLOO_SOCKET_IFNAME={CARD}", dist.all_to_all_single,
+                         torch.empty_like(large), large, group=group)  # fmt: skip
             assert "set GLOO_SOCKET_IFNAME to a network card" in str(exc) and "NetworkPolicy" in str(exc), exc
         raises(reduction.PeerLostError, CARD, dist.isend, large, (rank + 1) % n, group=group)
         steps(group)
@@ -193,19 +193,19 @@ def hosts():
     """Each rank on a host of its own. Then no packet goes between those of ranks 1 and 2 any more."""
     dist.init_process_group("reduction", init_method=sys.argv[2], rank=rank, world_size=n,
                             timeout=datetime.timedelta(seconds=60))  # fmt: skip
-    large = torch.full((100_000,), float(rank))
-    out = [torch.empty_like(large) for _ in range(n)]
-    dist.all_gather(out, large)
-    assert [x[-1].item() for x in out] == [float(i) for i in range(n)]
+    large = torch.full((120_000,), float(rank))
+    out = torch.empty_like(large)
+    dist.all_to_all_single(out, large)
+    assert [x[-1].item() for x in out.chunk(n)] == [float(i) for i in range(n)]
     worker.say("connected")
     worker.listen()
     group = dist.new_group(list(range(n)), timeout=datetime.timedelta(seconds=8))
     steps(None)
     if rank == 0:  # it reaches both, and may wait for what they do not do
-        base.outcome(dist.all_gather, out, large, group)
+        base.outcome(dist.all_to_all_single, out, large, None, None, group)
     else:
-        raises(reduction.PeerLostError, f"at its address {sys.argv[3]} to the others within 8 s", dist.all_gather, out,
-               large, group=group)  # fmt: skip
+        raises(reduction.PeerLostError, f"at its address {sys.argv[3]} to the others within 8 s",
+               dist.all_to_all_single, out, large, group=group)  # fmt: skip
     steps(None)
     objects(None)
 
