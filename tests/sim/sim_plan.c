@@ -320,8 +320,9 @@ static void draw_fault(struct sim *s, struct team *t)
 		draw_disagreement(s, t, f);
 	if (f->kind == FAULT_MISCONFIGURED)
 		draw_misconfiguration(s, t, f);
+	/* longer than a rank may take to call them all, if another one has */
 	if (f->kind == FAULT_HANG)
-		t->cfg.timeouts.op_ms = sim_between(s, 500, 4000);
+		t->cfg.timeouts.op_ms = sim_between(s, 500, 4000) + t->ops_n * (t->pause_us / 1000);
 	if (f->kind == FAULT_ABSENT)
 		t->connect_ms = sim_between(s, 2500, 4000);
 }
