@@ -122,7 +122,7 @@ static void join(struct world *w)
 	    .lanes = 1 + (a >> 2 & 1),
 	    .chunk_bytes = CHUNK,
 	    .decoded_bytes = b & 8 ? 4 * CHUNK : 0,
-	    .features = a & 128 ? FEATURE_START | FEATURE_ENCODINGS | FEATURE_SHARES : 0,
+	    .features = a & 128 ? FEATURE_START | FEATURE_ENCODINGS | FEATURE_SHARES | FEATURE_SHARDED : 0,
 	    .window = 1 + b % 8,
 	    .priorities = 1 + (a >> 5 & 3),
 	    .deterministic = a >> 3 & 1,
@@ -168,7 +168,7 @@ static void say_kept(struct world *w, struct conn *c)
 	c->asked = false;
 	memset(payload, (int)f.of.seq, sizeof payload);
 	f.type = FRAME_KEPT;
-	f.payload_len = operation_down_bytes(&f.of, frame_chunk_len(f.of.count, f.chunk_elems, f.chunk));
+	f.payload_len = operation_down_bytes(&f.of, operation_place(&f.of, f.chunk_elems, f.chunk).elems);
 	if (c->hello.checksum && f.payload_len && f.payload_len <= sizeof payload) {
 		f.flags = FRAME_CHECKED;
 		f.payload_sum = frame_checksum(payload, f.payload_len);
@@ -183,6 +183,7 @@ static void contribute(struct world *w, struct conn *c, unsigned priority, bool 
 {
 	struct cursor *at = &c->next[priority];
 	uint8_t payload[2 * CHUNK];
+	struct operation_place place;
 	unsigned kind;
 	struct frame f;
 	uint32_t n;
@@ -203,8 +204,9 @@ static void contribute(struct world *w, struct conn *c, unsigned priority, bool 
 	};
 	f.of.priority = (uint8_t)priority;
 	f.of.seq = at->seq;
-	root = f.of.op == FRAME_OP_BROADCAST && c->hello.rank == 0;
-	n = f.of.op == FRAME_OP_BROADCAST && !root ? 0 : frame_chunk_len(f.of.count, f.chunk_elems, f.chunk);
+	place = operation_place(&f.of, f.chunk_elems, f.chunk);
+	root = f.of.sharded ? place.part == c->hello.rank : f.of.op == FRAME_OP_BROADCAST && c->hello.rank == 0;
+	n = f.of.op == FRAME_OP_BROADCAST && !root ? 0 : place.elems;
 	f.payload_len = f.flags & FRAME_WIDE ? n * (uint32_t)sizeof(float) : operation_up_bytes(&f.of, n);
 	f.flags |= root ? FRAME_ROOT : 0;
 	for (uint32_t i = 0; i < sizeof payload; i++)

@@ -9,16 +9,18 @@
 #include <string.h>
 
 const struct world_kind world_kinds[KINDS] = {
-    {RS_FLOAT32, RS_SUM, 0, 10, RS_WIRE_SAME, RS_WIRE_SAME},
-    {RS_UINT8, RS_SUM, 0, 3000, RS_WIRE_SAME, RS_WIRE_SAME},
-    {RS_FLOAT16, RS_AVG, 0, 600, RS_WIRE_SAME, RS_WIRE_INT8},
-    {RS_INT64, RS_MAX, 0, 0, RS_WIRE_SAME, RS_WIRE_SAME},
-    {RS_FLOAT64, RS_PROD, 0, 129, RS_WIRE_SAME, RS_WIRE_SAME},
-    {RS_UINT8, FRAME_OP_BROADCAST, 0, 1500, RS_WIRE_SAME, RS_WIRE_SAME},
-    {RS_BFLOAT16, RS_MIN, FRAME_WIDE, 513, RS_WIRE_SAME, RS_WIRE_SAME},
-    {RS_FLOAT32, RS_SUM, 0, 1300, RS_WIRE_FP8, RS_WIRE_FP8},
-    {RS_FLOAT32, RS_AVG, 0, 700, RS_WIRE_INT8, RS_WIRE_BF16},
-    {RS_BFLOAT16, RS_SUM, FRAME_WIDE, 300, RS_WIRE_SAME, RS_WIRE_FP8},
+    {RS_FLOAT32, RS_SUM, 0, 10, RS_WIRE_SAME, RS_WIRE_SAME, false},
+    {RS_UINT8, RS_SUM, 0, 3000, RS_WIRE_SAME, RS_WIRE_SAME, false},
+    {RS_FLOAT16, RS_AVG, 0, 600, RS_WIRE_SAME, RS_WIRE_INT8, false},
+    {RS_INT64, RS_MAX, 0, 0, RS_WIRE_SAME, RS_WIRE_SAME, false},
+    {RS_FLOAT64, RS_PROD, 0, 129, RS_WIRE_SAME, RS_WIRE_SAME, false},
+    {RS_UINT8, FRAME_OP_BROADCAST, 0, 1500, RS_WIRE_SAME, RS_WIRE_SAME, false},
+    {RS_BFLOAT16, RS_MIN, FRAME_WIDE, 513, RS_WIRE_SAME, RS_WIRE_SAME, false},
+    {RS_FLOAT32, RS_SUM, 0, 1300, RS_WIRE_FP8, RS_WIRE_FP8, false},
+    {RS_FLOAT32, RS_AVG, 0, 700, RS_WIRE_INT8, RS_WIRE_BF16, false},
+    {RS_BFLOAT16, RS_SUM, FRAME_WIDE, 300, RS_WIRE_SAME, RS_WIRE_FP8, false},
+    {RS_FLOAT32, RS_SUM, 0, 1260, RS_WIRE_SAME, RS_WIRE_INT8, true},
+    {RS_UINT8, FRAME_OP_BROADCAST, 0, 2400, RS_WIRE_SAME, RS_WIRE_SAME, true},
 };
 struct message *world_post(struct world *w)
 {
@@ -91,8 +93,11 @@ struct operation conn_operation(const struct conn *c, unsigned kind)
 {
 	const struct world_kind *k = &world_kinds[kind];
 	bool encodes = c->hello.features & FEATURE_ENCODINGS;
+	bool sharded = k->sharded && c->hello.features & FEATURE_SHARDED;
 
-	return (struct operation){.dtype = k->dtype & 15,
+	return (struct operation){.sharded = sharded,
+				  .parts = sharded ? c->hello.world_size : 0,
+				  .dtype = k->dtype & 15,
 				  .op = k->op & 31,
 				  .size = rs_dtype_size(k->dtype) & OPERATION_SIZE,
 				  .count = k->count,
@@ -108,10 +113,17 @@ uint32_t conn_chunk_elems(const struct conn *c, unsigned kind)
 	return operation_chunk_elems(&of, c->hello.chunk_bytes, decoded > least ? decoded : least);
 }
 
+/* Returns the number of chunks of an operation. */
+static uint64_t conn_chunks(const struct conn *c, unsigned kind)
+{
+	const struct operation of = conn_operation(c, kind);
+
+	return operation_chunks(&of, conn_chunk_elems(c, kind));
+}
+
 void conn_find_chunk(const struct conn *c, unsigned priority, struct cursor *at)
 {
-	while (at->seq / 2 % c->hello.priorities != priority ||
-	       at->chunk >= frame_chunks(world_kinds[at->seq % KINDS].count, conn_chunk_elems(c, at->seq % KINDS))) {
+	while (at->seq / 2 % c->hello.priorities != priority || at->chunk >= conn_chunks(c, at->seq % KINDS)) {
 		at->seq++;
 		at->chunk = 0;
 	}
@@ -124,7 +136,7 @@ uint64_t conn_position(const struct conn *c, unsigned priority)
 
 	for (uint64_t seq = 0; seq < to->seq; seq++)
 		if (seq / 2 % c->hello.priorities == priority)
-			n += frame_chunks(world_kinds[seq % KINDS].count, conn_chunk_elems(c, seq % KINDS));
+			n += conn_chunks(c, seq % KINDS);
 	return n;
 }
 
@@ -145,7 +157,7 @@ static void resume(struct conn *c)
 			uint64_t n;
 
 			conn_find_chunk(c, p, &at);
-			n = frame_chunks(world_kinds[at.seq % KINDS].count, conn_chunk_elems(c, at.seq % KINDS));
+			n = conn_chunks(c, at.seq % KINDS);
 			if (left < n)
 				break;
 			left -= n;

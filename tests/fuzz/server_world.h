@@ -11,7 +11,7 @@
 #include "server/jobs/registry.h"
 
 enum {
-	KINDS = 10,
+	KINDS = 12,
 	CONNS = 12,
 	LANES = 2, /* of the reducer */
 	MESSAGES = 64,
@@ -31,6 +31,7 @@ extern const struct world_kind {
 	uint8_t dtype, op, flags;
 	uint16_t count;
 	uint8_t up, down; /* of a job with the feature */
+	bool sharded;     /* the same; into a part for each rank, which divides count */
 } world_kinds[KINDS];
 
 struct cursor {

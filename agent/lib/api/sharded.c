@@ -25,8 +25,8 @@ static int sharded_of(struct backend_request *r, const struct reduction_comm *c,
 			       r->device - 1);
 	if (!c->backend->v->can_shard)
 		return rs_fail(e, RS_EUNSUPPORTED,
-			       "an agent serves this process, and agents have no reduce-scatter and no all-gather: "
-			       "open with REDUCTION_MODE=direct");
+			       "an agent or local rank 0 serves this process, and agents have no reduce-scatter and no "
+			       "all-gather: open with REDUCTION_MODE=direct");
 	r->of.count = count;
 	r->of.parts = (uint32_t)parts;
 	r->of.sharded = 1;

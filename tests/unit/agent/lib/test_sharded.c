@@ -122,7 +122,7 @@ static const struct {
 	int device, code;
 	int can; /* what reduction_can_shard() returns */
 } kinds[] = {
-    {"an agent", "an agent serves this process", &agent, false, REDUCTION_HOST, RS_EUNSUPPORTED, 0},
+    {"an agent", "an agent or local rank 0 serves", &agent, false, REDUCTION_HOST, RS_EUNSUPPORTED, 0},
     {"an older release", "a rank or a reducer of this job knows no", &direct, false, REDUCTION_HOST, RS_EUNSUPPORTED,
      0},
     {"a GPU", "take host memory: device is 2, REDUCTION_HOST was expected", &direct, true, 2, RS_EUNSUPPORTED, 1},
