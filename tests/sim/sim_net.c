@@ -242,7 +242,7 @@ void net_cut(struct conn *c)
 	for (int side = 0; side < 2; side++) {
 		struct stream *st = &c->to[side];
 
-		if (st->len > st->arrived && c->end[side].open)
+		if (!c->dark[side] && st->len > st->arrived && c->end[side].open)
 			st->arrived += sim_below(c->sim, st->len - st->arrived + 1);
 		st->len = st->arrived;
 		st->last_at_us = c->sim->now_us;

@@ -343,6 +343,8 @@ static void move_shares(struct rank *k)
 		unsigned before, r = sim_below(k->sim, k->team->cfg.reducers_n);
 
 		before = k->team->hit;
+		if (before & ~(1u << r))
+			return; /* with the last two others on their way out, none would be left for a moment */
 		k->team->hit |= 1u << r;
 		if (!exchange_connect_anew(k->x, r, "a path is slow", sim_ms(k->sim))) {
 			k->team->hit = before;

@@ -90,6 +90,12 @@ void link_violation(struct link *l, uint64_t now_ms, const char *fmt, ...)
 		link_close_soon(l, now_ms);
 		return;
 	}
+	if (l->state == LINK_HANDSHAKE && l->kept) {
+		/* it may be of the last generation; another connection has nothing of
+		 * that */
+		link_join_failed(l, what, RS_LOSS_OTHER, now_ms);
+		return;
+	}
 	if (l->x->retaining && (l->x->state == EXCHANGE_RUNNING || l->state >= LINK_JOINED)) {
 		link_lost(l, &(struct loss){.why = what}, now_ms);
 		return;

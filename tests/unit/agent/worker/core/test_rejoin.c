@@ -95,6 +95,34 @@ START_TEST(damage_of_the_last_generation_is_no_refusal)
 }
 END_TEST
 
+/* The same, but the rank itself cannot read what comes before the answer. */
+START_TEST(damage_before_the_answer_is_no_breach)
+{
+	const struct exchange_place next = {.generation = 6, .world_size = 2, .incarnation = 5, .connect_ms = 4000};
+	struct reducers f;
+	unsigned tries;
+
+	reducers_open_offering(&f, _i ? survivor : two, 2, 4000, FEATURES_ALL);
+	f.welcome = f.start = false;
+	reducers_pump(&f);
+	for (unsigned i = 0; i < f.links_n; i++)
+		join(&f, i);
+	reducers_pump(&f);
+	tries = f.l[0].tries;
+	f.generation = next.generation;
+	f.l[0].greeted = f.l[1].greeted = false;
+	exchange_reconfigure(f.x, &next, f.now_ms);
+	reducers_pump(&f);
+	ck_assert_uint_eq(f.l[0].tries, tries); /* the connection was kept */
+	memset(f.x->links[0].header, 'x', FRAME_HEADER);
+	exchange_received(f.x, 0, FRAME_HEADER, f.now_ms);
+	reducers_advance(&f, 1000);
+	ck_assert_int_eq(exchange_state(f.x), EXCHANGE_JOINING);
+	ck_assert_uint_eq(f.l[0].tries, tries + 1);
+	reducers_close(&f);
+}
+END_TEST
+
 /* The job is over, and its connections are at rest for the next generation. Bytes are
  * damaged on one: it is closed, and nobody connects to that reducer again. */
 START_TEST(damage_at_rest_ends_the_connection)
@@ -136,6 +164,7 @@ int main(void)
 
 	tcase_add_test(tc, a_frame_of_a_broken_connection_is_dropped);
 	tcase_add_test(tc, damage_of_the_last_generation_is_no_refusal);
+	tcase_add_loop_test(tc, damage_before_the_answer_is_no_breach, 0, 2);
 	tcase_add_loop_test(tc, damage_at_rest_ends_the_connection, 0, 2);
 	suite_add_tcase(suite, tc);
 	runner = srunner_create(suite);
