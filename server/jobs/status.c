@@ -210,15 +210,16 @@ static void add_loss(struct status_reply *r, Reduction__V1__JobStatus *job, cons
 	job->lost[from->index] = to;
 }
 
-/* The lane that knows the last change counts. */
+/* The lane that knows the last change counts. What a rank says on another lane may have
+ * another number of reducers: the first lane's counts. */
 static void add_shares(struct status_reply *r, Reduction__V1__JobStatus *job, const struct lane_report *report,
 		       const struct lane_report_stripe *stripe)
 {
-	if (stripe->epoch <= job->share_changes)
+	if (stripe->epoch <= job->share_changes || stripe->reducers != job->reducers)
 		return;
 	if (!job->shares)
-		job->shares = status_reply_take(r, stripe->reducers * sizeof(*job->shares));
-	if (!job->shares || stripe->reducers != job->reducers)
+		job->shares = status_reply_take(r, job->reducers * sizeof(*job->shares));
+	if (!job->shares)
 		return;
 	job->share_changes = stripe->epoch;
 	job->n_shares = stripe->reducers;

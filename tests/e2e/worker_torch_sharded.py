@@ -71,7 +71,7 @@ def check_forms():
         work = scatter_tensor(strided if VERSION >= (2, 0) else part, sent[rank], "SUM", async_op=True)
         work.wait()
         assert torch.equal(strided if VERSION >= (2, 0) else part, want)
-        if count == BIG and not operations()._shards and VERSION < (2, 1):
+        if count == BIG and not operations()._channel.shards and VERSION < (2, 1):
             continue  # gloo has no all_gather into one tensor yet
         wholes = [torch.zeros(n * count) for _ in range(2)]
         gather_tensor(wholes[0], want)
@@ -87,7 +87,7 @@ def check_forms():
         out = torch.zeros(n * count, 2)
         gather_tensor(out, turned.contiguous())
         assert torch.equal(out, turned.repeat(n, 1))
-        for dtype in base.OTHERS if count == 10 or operations()._shards else ():  # gloo does not know these
+        for dtype in base.OTHERS:
             found = torch.zeros(n * 2 * count, dtype=dtype)
             gather_tensor(found, (torch.arange(2 * count) * (rank + 1) % 3).to(dtype))
             assert torch.equal(found, torch.cat([(torch.arange(2 * count) * (r + 1) % 3).to(dtype) for r in range(n)]))
@@ -139,6 +139,17 @@ def check_refused():
 def routes():
     """Large operations of ranks that talk to the reducers themselves are sharded: this counts their bytes."""
     group = operations()
+    # the group's first operation: no asynchronous call waits for other ranks
+    outs, word = [torch.zeros(BIG) for _ in range(n)], torch.zeros(1)
+    if rank == 1:
+        dist.recv(word, 0)
+    work = dist.all_gather(outs, torch.full((BIG,), float(rank)), async_op=True)
+    if rank == 0:
+        dist.send(word, 1)
+    work.wait()
+    assert all((out == i).all() for i, out in enumerate(outs))
+    wrong = [torch.zeros(BIG + 1)] + outs[1:]
+    base.raises(ValueError, "for the part of a rank", dist.all_gather, wrong, torch.zeros(BIG))
     scatter_tensor(torch.zeros(BIG), torch.zeros(n * BIG), "SUM")  # the ranks agree
     comm = reduction.torch.communicator()
     assert comm.can_shard
@@ -157,14 +168,18 @@ def routes():
 
 
 def unsharded():
-    """Behind an agent a reduce-scatter is an all-reduce, and a large all-gather is gloo's."""
+    """Behind an agent a reduce-scatter is an all-reduce, and a large all-gather a broadcast of each part."""
     part = torch.zeros(BIG)
     scatter_tensor(part, torch.full((n * BIG,), float(rank)), "AVG")
     assert part[0] == (n - 1) / 2
-    assert operations()._mesh._whole is None and operations()._shards is False
-    assert not reduction.torch.communicator().can_shard
-    dist.all_gather([torch.zeros(BIG) for _ in range(n)], part)
-    assert operations()._mesh._whole is not None
+    assert not operations()._channel.shards and not reduction.torch.communicator().can_shard
+    outs = [torch.zeros(BIG) for _ in range(n)]
+    dist.all_gather(outs, torch.full((BIG,), float(rank)))
+    assert all((out == i).all() for i, out in enumerate(outs))
+    flags = torch.zeros(n * BIG, dtype=torch.bool)
+    operations()._allgather_base(flags, torch.full((BIG,), rank % 2 == 0)).wait()
+    assert all((x == (i % 2 == 0)).all() for i, x in enumerate(flags.chunk(n)))
+    assert operations()._mesh._whole is None
 
 
 def functional():
@@ -287,7 +302,7 @@ def fsdp2():
             other, optimizer = fully_sharded(base.gloo, dtype, overlap=overlap, factor=float(n))
             found = train(other, optimizer, 4, dtype)
             assert all(abs(a - b) <= near * max(1, abs(b)) for a, b in zip(losses, found)), (dtype, losses, found)
-    assert operations()._shards is True and operations()._mesh._whole is None
+    assert operations()._channel.shards and operations()._mesh._whole is None
     print("fully_shard: right", flush=True)
 
 
@@ -301,7 +316,7 @@ def hybrid():
     wanted, parameters = reference(torch.float32, 4)
     assert all(abs(a - b) <= 1e-4 for a, b in zip(losses, wanted)), (losses, wanted)
     assert (full(model) - parameters).abs().mean() < 1e-4
-    assert operations(mesh.get_group("shard"))._shards is True
+    assert operations(mesh.get_group("shard"))._channel.shards
     print("hybrid: right", flush=True)
 
 
@@ -334,7 +349,7 @@ def dtensor():
     assert torch.equal(sums.redistribute(mesh, [Replicate()]).to_local(), want)
     means = DTensor.from_local(x + rank, mesh, [Partial("avg")])
     assert torch.allclose(means.redistribute(mesh, [Shard(0)]).to_local(), want.chunk(n)[rank] / n)
-    assert operations()._shards is True
+    assert operations()._channel.shards
 
 
 def failover():

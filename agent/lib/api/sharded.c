@@ -18,6 +18,15 @@ static int sharded_of(struct backend_request *r, const struct reduction_comm *c,
 	if (__builtin_mul_overflow(r->of.count, parts, &count) || count > PTRDIFF_MAX / r->of.size)
 		return rs_fail(e, RS_EINVAL, "%llu parts of %llu elements of %s do not fit the address space",
 			       (unsigned long long)parts, (unsigned long long)r->of.count, rs_dtype_name(r->of.dtype));
+	r->of.count = count;
+	r->of.parts = (uint32_t)parts;
+	r->of.sharded = 1;
+	return RS_OK;
+}
+
+/* Checks that this process can do it. */
+static int sharded_possible(const struct backend_request *r, struct reduction_comm *c, struct rs_err *e)
+{
 	if (r->device)
 		return rs_fail(e, RS_EUNSUPPORTED,
 			       "reduce-scatter and all-gather take host memory: device is %u, REDUCTION_HOST was "
@@ -27,13 +36,14 @@ static int sharded_of(struct backend_request *r, const struct reduction_comm *c,
 		return rs_fail(e, RS_EUNSUPPORTED,
 			       "an agent or local rank 0 serves this process, and agents have no reduce-scatter and no "
 			       "all-gather: open with REDUCTION_MODE=direct");
-	r->of.count = count;
-	r->of.parts = (uint32_t)parts;
-	r->of.sharded = 1;
+	if (comm_check(c, e))
+		return e->code;
 	if (!c->backend->v->can_shard(c->backend))
-		return rs_fail(e, RS_EUNSUPPORTED,
-			       "a rank or a reducer of this job knows no reduce-scatter and no all-gather: start a "
-			       "newer release everywhere, without job.features: baseline");
+		return rs_fail(
+		    e, RS_EUNSUPPORTED,
+		    "a rank or a reducer of this job knows no reduce-scatter and no all-gather: start a "
+		    "newer release everywhere, without job.features: baseline. Or the job has started without "
+		    "some of its reducers: then call reduction_barrier() first");
 	return RS_OK;
 }
 
@@ -53,22 +63,22 @@ static int sharded_buffers(const struct backend_request *r, const struct reducti
 		       gather ? "send" : "recv", c->rank, gather ? "recv" : "send");
 }
 
-static int sharded_scatter(struct backend_request *r, const struct reduction_comm *c, struct rs_err *e)
+static int sharded_scatter(struct backend_request *r, struct reduction_comm *c, struct rs_err *e)
 {
-	if (sharded_of(r, c, e) || api_check_op(&r->of, e) || sharded_buffers(r, c, e))
+	if (sharded_of(r, c, e) || api_check_op(&r->of, e) || sharded_buffers(r, c, e) || sharded_possible(r, c, e))
 		return e->code;
 	return RS_OK;
 }
 
-static int sharded_gather(struct backend_request *r, const struct reduction_comm *c, struct rs_err *e)
+static int sharded_gather(struct backend_request *r, struct reduction_comm *c, struct rs_err *e)
 {
 	r->of.op = FRAME_OP_BROADCAST;
-	if (sharded_of(r, c, e) || sharded_buffers(r, c, e))
+	if (sharded_of(r, c, e) || sharded_buffers(r, c, e) || sharded_possible(r, c, e))
 		return e->code;
 	return RS_OK;
 }
 
-static int sharded_tensor(struct backend_request *r, const struct reduction_comm *c, const reduction_tensor *tensor,
+static int sharded_tensor(struct backend_request *r, struct reduction_comm *c, const reduction_tensor *tensor,
 			  bool gather, struct rs_err *e)
 {
 	if (api_check_tensors(c, tensor, 1, "tensor", e) || api_request(r, tensor, e))

@@ -137,7 +137,6 @@ class Operations(OtherOperations):
         self._node: Optional[NodeSum] = None  # then all_reduce uses the channel `_slices`
         self._channels = [channel]
         self._mail = Mailbox(store, rank, size, channel)
-        self._attach_sharded()
 
     def _part(self, store: Any, ranks: Sequence[int], timeout: datetime.timedelta, name: str) -> Origin:
         """Returns what a group of some of this group's ranks is made of; this rank is one of them."""
@@ -424,7 +423,7 @@ def _open_channel(key: str, options: Dict[str, Any], timeout: float, members: Op
     # the first operation may come late on some ranks: it has as long as any other. The
     # opening ends a little earlier, since its error says which ranks are missing.
     options.setdefault("connect_timeout", timeout - min(timeout / 10, 5))
-    channel = Channel(lambda: _open(options), timeout, members)
+    channel = Channel(lambda: _open(options), timeout, members, agrees=True)
     _channels[key] = channel
     return channel
 

@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reduce-scatters and large all-gathers of the backend `reduction`, of tensors on the CPU.
+"""Large reduce-scatters and all-gathers of the backend `reduction`, of tensors on the CPU.
 
-The happy path: at the first operation whose part of one rank has more than SHARDED bytes, the ranks of the group agree
-once whether all of them can shard (`Communicator.can_shard`). If they can, each rank sends all parts of a
-reduce-scatter and receives its own, and sends its own part of an all-gather and receives all. Otherwise, and below that
-size, a reduce-scatter is an all-reduce of which each rank keeps its part: gloo's is no less, and knows no averages.
-Such all-gathers are those of `reduction.torch_others`. Which way an operation goes follows from its name, and the size
-and dtype of one rank's tensors, which are equal on all ranks. Failure modes: those of `reduction.torch_work`.
+The happy path: the ranks of a group agree, when its communicator is opened, whether all of them can shard
+(`Communicator.can_shard`). If they can, each rank sends all parts of a reduce-scatter and receives its own, and sends its
+own part of an all-gather and receives all. Otherwise a reduce-scatter is an all-reduce of which each rank keeps its part
+(gloo's is no less, and knows no averages), and an all-gather is a broadcast of each part. Operations of at most SHARDED
+bytes on each rank are an all-reduce too, or those of `reduction.torch_others`. Which way an operation goes follows from
+its name, and the size and dtype of one rank's tensors, which are equal on all ranks. No call waits for other ranks.
+Failure modes: those of `reduction.torch_work`.
 """
 
 import datetime
-import threading
 from typing import Any, Callable, List, Optional, Sequence, Tuple
 
 import torch
@@ -69,35 +69,30 @@ class ShardedOperations:
     _note: Callable[[Any], Any]
     _inner: Callable[[Optional[torch.Tensor]], Any]
 
-    def _attach_sharded(self) -> None:
-        self._shards: Optional[bool] = None  # not agreed yet
-        self._agreeing = threading.Lock()
-
-    def _can_shard(self, tensors: Sequence[torch.Tensor]) -> bool:
-        """Returns True if the reducers shard an operation. All ranks call it; the group's first large operation waits
-        here until all of them have come.
+    def _is_large(self, tensors: Sequence[torch.Tensor]) -> bool:
+        """Returns True if the operation is one of those that are sharded where that is possible.
 
         Args:
             tensors: one rank's part.
         """
-        if self._size == 1 or size_of(tensors) <= SHARDED:
-            return False
-        with self._agreeing:
-            if self._shards is None:
-                self._shards = self._agree()
-        return self._shards
+        return self._size > 1 and size_of(tensors) > SHARDED
 
-    def _agree(self) -> bool:
-        able = torch.zeros(1, dtype=torch.int32)
+    def _check_alike(self, kind: str, outputs: Sequence[torch.Tensor], part: torch.Tensor) -> None:
+        for x in outputs:
+            if x.numel() != part.numel() or x.dtype != part.dtype or not is_plain([x]):
+                raise ValueError(
+                    f"{kind} was called with a tensor of {x.numel()} {x.dtype} on {x.device} for the part of a rank that "
+                    f"has {part.numel()} {part.dtype} on {part.device}"
+                )
 
-        def begin(comm: Communicator) -> List[Any]:
-            able.fill_(comm.can_shard)
-            return [comm.all_reduce(able, "min", async_op=True, name="who can shard")]
-
-        # what a rank can do is known when an operation is done
-        self._channel.start(Work(self._channel, "barrier", [], lambda comm: [comm.barrier(async_op=True)])).wait()
-        self._channel.start(Work(self._channel, "all_reduce", [able], begin)).wait()
-        return bool(able.item())
+    def _broadcast_parts(self, comm: Communicator, part: torch.Tensor, whole: torch.Tensor) -> List[Any]:
+        """Starts a broadcast of each rank's part of `whole`."""
+        known = part.dtype in DTYPES
+        rows = (whole.detach() if known else bytes_of(whole)).reshape(self._size, -1)
+        own = (part.detach() if known else bytes_of(part)).reshape(-1)
+        if rows[self._rank].data_ptr() != own.data_ptr():
+            rows[self._rank].copy_(own)
+        return [comm.broadcast(row, r, async_op=True, name=f"all_gather of {part.dtype}") for r, row in enumerate(rows)]
 
     def _start_sharded(
         self,
@@ -128,7 +123,9 @@ class ShardedOperations:
             return comm.all_gather(bytes_of(part), bytes_of(whole), async_op=True, name=f"all_gather of {part.dtype}")
 
         def begin(comm: Communicator) -> List[Any]:
-            return [start(comm, *pair) for pair in zip(sent, dense)]
+            if self._channel.shards:
+                return [start(comm, *pair) for pair in zip(sent, dense)]
+            return [request for pair in zip(sent, dense) for request in self._broadcast_parts(comm, *pair)]
 
         def spread() -> None:
             for whole, to in zip(dense, lists):
@@ -149,29 +146,28 @@ class ShardedOperations:
         if not parts or len(parts) != len(wholes) or not known or not is_plain(parts):
             return self._note(getattr(self._inner(first_tensor(parts)), method)(*args))
         _check_parts("reduce_scatter", parts, wholes, self._size)
-        scatter = self._scatter_parts if self._can_shard(parts) else self._scatter_sums
-        return scatter(parts, wholes, REDUCERS[op], seconds_of(opts))
+        return self._scatter_parts(parts, wholes, REDUCERS[op], seconds_of(opts))
 
     def _scatter_parts(self, parts: List[torch.Tensor], wholes: List[torch.Tensor], op: str, timeout: Any) -> Any:
         sent, dense = [dense_of(x) for x in wholes], [dense_of(x) for x in parts]
+        large = self._is_large(parts)
+        sums: List[torch.Tensor] = []  # if the ranks cannot shard
+        copy_back = _copy_back(parts, dense)
 
         def begin(comm: Communicator) -> List[Any]:
-            return [
-                comm.reduce_scatter(whole.detach(), op, out=part.detach(), async_op=True)
-                for whole, part in zip(sent, dense)
-            ]
-
-        return self._start_sharded("reduce_scatter", parts, begin, _copy_back(parts, dense), timeout)
-
-    def _scatter_sums(self, parts: List[torch.Tensor], wholes: List[torch.Tensor], op: str, timeout: Any) -> Any:
-        sums = [torch.empty(x.shape, dtype=x.dtype).copy_(x.detach()) for x in wholes]
-
-        def begin(comm: Communicator) -> List[Any]:
+            if large and self._channel.shards:
+                return [
+                    comm.reduce_scatter(whole.detach(), op, out=part.detach(), async_op=True)
+                    for whole, part in zip(sent, dense)
+                ]
+            sums.extend(torch.empty(x.shape, dtype=x.dtype).copy_(x.detach()) for x in wholes)
             return comm.all_reduce_coalesced(sums, op, async_op=True)
 
         def finish() -> None:
             for part, total in zip(parts, sums):
                 part.detach().copy_(total.view(self._size, -1)[self._rank].view(part.shape))
+            if copy_back is not None and not sums:
+                copy_back()
 
         return self._start_sharded("reduce_scatter", parts, begin, finish, timeout)
 

@@ -332,6 +332,14 @@ class Work(_BaseWork):
         return self._value
 
 
+def _agreed(comm: Communicator) -> bool:
+    """Returns True if all ranks can shard. Each calls it first of all, and waits until all have."""
+    comm.barrier()  # what a rank can do is known when an operation is done
+    able = torch.tensor([comm.can_shard], dtype=torch.int32)
+    comm.all_reduce(able, "min", name="who can shard")
+    return bool(able.item())
+
+
 class Channel:
     """The communicator of one process group, opened at its first operation.
 
@@ -342,12 +350,21 @@ class Channel:
         open_communicator: opens the communicator, and may take until all ranks have met.
         timeout: of the process group, in seconds.
         members: the ranks of the training in the group; None if it has all of them.
+        agrees: the ranks agree whether all can shard, when the communicator is open: no call waits for that.
     """
 
     owner = "process group"  # in errors
 
-    def __init__(self, open_communicator: Callable[[], Communicator], timeout: float, members: Optional[Sequence[int]]):
+    def __init__(
+        self,
+        open_communicator: Callable[[], Communicator],
+        timeout: float,
+        members: Optional[Sequence[int]],
+        agrees: bool = False,
+    ):
         self._timeout = timeout
+        self._agrees = agrees
+        self.shards = False  # all ranks can shard, and know it; set before the first operation begins
         self.members = members
         self._open = open_communicator
         self._pid = os.getpid()
@@ -435,9 +452,18 @@ class Channel:
             self.abort(sentence)
         work._path = self.last = (*within, self._count)
 
+    def _open_and_agree(self) -> Communicator:
+        comm = self._open()
+        try:
+            self.shards = self._agrees and _agreed(comm)
+        except BaseException:
+            comm.close()
+            raise
+        return comm
+
     def _start_loop(self) -> None:
         try:
-            comm = self._open()
+            comm = self._open_and_agree()
         except errors.ReductionError as exc:
             self.failed(exc)
         except Exception as exc:

@@ -6,7 +6,8 @@
  *
  * While an operation runs, its residual is the corrected contribution itself. So a chunk
  * that is sent again is encoded from the same values. When the result of a chunk is here,
- * the chunk is never sent again, and its residual becomes what the encoding has lost.
+ * the chunk is never encoded again, and its residual becomes what the encoding has lost:
+ * what a reduce-scatter may send again is retained before that.
  *
  * Memory is bounded: an operation that finds no room goes without, unless a residual was
  * not used for long. Not thread-safe; no I/O. */

@@ -4,7 +4,8 @@
  * n workers own a part of S bytes each. For a reduce-scatter through reducers a worker
  * sends S and gets its part, S / n. For an all-gather it sends its part and gets the
  * others, (n - 1) / n S. So one direction is idle in each of them, and both at once take
- * (1 + 1 / n) S. A ring sends (n - 1) / n S for each, in both directions. */
+ * (1 + 1 / n) S. A ring sends (n - 1) / n S for each, in both directions. What is gathered
+ * has the dtype of the parameters, as in a ring; only reduce-scatters are encoded. */
 #include "deploy/ctl/plan/plan.h"
 
 #include <math.h>
@@ -40,28 +41,31 @@ static struct passes gather_passes(double n, double w, double x)
 			       .out = w / n * (1 - x) + x * (n - w) * (n - 1) / n};
 }
 
-/* Returns the time that a link needs for a scatter, a gather, or both at once, each way;
- * S is 1 byte. */
-static double link_time(const struct plan_net *net, double w, double x, double rate, bool scatter, bool gather)
+/* Bytes of all parts that are scattered and gathered at the same time. */
+struct amounts {
+	double scatter, gather;
+};
+
+/* Returns the time that a link needs for them, in the busier direction. */
+static double link_time(const struct plan_net *net, double w, double x, double rate, struct amounts a)
 {
 	double n = net->workers;
 	struct passes s = scatter_passes(n, w, x), g = gather_passes(n, w, x);
 
-	return fmax(scatter * s.in + gather * g.in, scatter * s.out + gather * g.out) / rate;
+	return fmax(a.scatter * s.in + a.gather * g.in, a.scatter * s.out + a.gather * g.out) / rate;
 }
 
-static double reducers_time(const struct plan *p, bool scatter, bool gather)
+static double reducers_time(const struct plan *p, struct amounts a)
 {
 	const struct plan_net *net = &p->net;
 	double longest = 0;
 
 	for (unsigned m = 0; m < net->machines_n; m++)
-		longest = fmax(longest, link_time(net, net->machine[m].workers, p->share[m], net->machine[m].rate,
-						  scatter, gather));
+		longest = fmax(longest, link_time(net, net->machine[m].workers, p->share[m], net->machine[m].rate, a));
 	for (unsigned r = 0; net->racks_n > 1 && r < net->racks_n; r++)
-		longest = fmax(longest, link_time(net, net->rack[r].workers, plan_rack_share(net, r, p->share),
-						  net->uplink, scatter, gather));
-	return longest * p->sent;
+		longest = fmax(longest,
+			       link_time(net, net->rack[r].workers, plan_rack_share(net, r, p->share), net->uplink, a));
+	return longest;
 }
 
 /* Sums the operations of a step. */
@@ -75,7 +79,7 @@ static struct plan_pair step_of(const struct plan_sharded *s)
 	case PLAN_ZERO1:
 		t = s->all_reduce;
 		t.ring += s->gather.ring;
-		t.reducers += s->gather.reducers;
+		t.reducers += fmin(s->gather.ring, s->gather.reducers);
 		return t;
 	case PLAN_ZERO2:
 		t.ring = s->scatter.ring + s->gather.ring;
@@ -83,7 +87,7 @@ static struct plan_pair step_of(const struct plan_sharded *s)
 		return t;
 	default:
 		t.ring = s->gather.ring + s->both.ring;
-		t.reducers = fmin(s->gather.ring, s->gather.reducers) + s->both.reducers;
+		t.reducers = fmin(s->gather.ring, s->gather.reducers) + fmin(s->both.ring, s->both.reducers);
 		return t;
 	}
 }
@@ -94,9 +98,9 @@ void plan_sharded(struct plan_sharded *ret, const struct plan *p, enum plan_shar
 
 	*ret = (struct plan_sharded){
 	    .kind = kind,
-	    .scatter = {ring, reducers_time(p, true, false)},
-	    .gather = {ring, reducers_time(p, false, true)},
-	    .both = {2 * ring, reducers_time(p, true, true)},
+	    .scatter = {ring, reducers_time(p, (struct amounts){p->sent, 0})},
+	    .gather = {ring, reducers_time(p, (struct amounts){0, p->elements})},
+	    .both = {2 * ring, reducers_time(p, (struct amounts){p->sent, p->elements})},
 	    .all_reduce = {p->ring, p->time},
 	};
 	ret->step = step_of(ret);

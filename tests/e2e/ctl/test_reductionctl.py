@@ -312,6 +312,11 @@ class Reductionctl(unittest.TestCase):
             self.assertAlmostEqual(found["step_no_overlap_s"]["reducers"], 0.3 + found["sends_s"]["reducers"])
         for kind, helps in (("fsdp", True), ("zero1", True), ("zero2", False), ("zero3", True), ("hsdp", True)):
             self.assertIs(self.plan("--workers", "8", *args, kind)["helps"], helps, kind)
+        # only what is scattered is encoded: beside a ring of bfloat16
+        found = self.plan("--workers", "8", *args, "fsdp", "--wire", "fp8")
+        line, block = (8 << 20) / (250e6 / 8), 130 / 256  # 2 bytes of scale for 128 elements, of 1 byte and not 2
+        self.assertAlmostEqual(found["all_gather_s"]["reducers"], 7 / 8 * line)
+        self.assertAlmostEqual(found["both_s"]["reducers"], max(block + 1 / 8, block / 8 + 7 / 8) * line, 4)
         # one reducer for 8 workers: a ring is faster
         self.assertFalse(self.plan("--workers", "8", "--reducers", "1", *args, "fsdp")["helps"])
         out = ctl("plan", "--workers", "8", *args, "fsdp")[1]

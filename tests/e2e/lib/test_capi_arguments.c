@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { FUNCTIONS_MAX = 40 };
+enum { FUNCTIONS_MAX = 60 };
 
 /* The functions that null_arguments has called. */
 struct called {
@@ -89,6 +89,18 @@ static void nulls_of_arrays(struct rank *r, struct called *called, float x[4])
 	NULLS("comm", reduction_broadcast_async(NULL, x, 4, type, 0, "n", &q, err));
 	NULLS("buf", reduction_broadcast_async(c, NULL, 4, type, 0, "n", &q, err));
 	NULLS("ret", reduction_broadcast_async(c, x, 4, type, 0, "n", NULL, err));
+	NULLS("comm", reduction_reduce_scatter(NULL, x, x, 4, type, sum, err));
+	NULLS("send", reduction_reduce_scatter(c, NULL, x, 4, type, sum, err));
+	NULLS("recv", reduction_reduce_scatter(c, x, NULL, 4, type, sum, err));
+	NULLS("comm", reduction_reduce_scatter_async(NULL, x, x, 4, type, sum, "n", &q, err));
+	if (reduction_can_shard(c))
+		NULLS("ret", reduction_reduce_scatter_async(c, x, x, 4, type, sum, "n", NULL, err));
+	NULLS("comm", reduction_all_gather(NULL, x, x, 4, type, err));
+	NULLS("send", reduction_all_gather(c, NULL, x, 4, type, err));
+	NULLS("recv", reduction_all_gather(c, x, NULL, 4, type, err));
+	NULLS("comm", reduction_all_gather_async(NULL, x, x, 4, type, "n", &q, err));
+	if (reduction_can_shard(c))
+		NULLS("ret", reduction_all_gather_async(c, x, x, 4, type, "n", NULL, err));
 }
 
 static void nulls_of_tensors(struct rank *r, struct called *called, const reduction_tensor *t)
@@ -108,6 +120,14 @@ static void nulls_of_tensors(struct rank *r, struct called *called, const reduct
 	NULLS("tensor", reduction_all_reduce_tensor_async(c, NULL, &q, err));
 	NULLS("send", reduction_all_reduce_tensor_async(c, &no_send, &q, err));
 	NULLS("ret", reduction_all_reduce_tensor_async(c, t, NULL, err));
+	NULLS("comm", reduction_reduce_scatter_tensor_async(NULL, t, &q, err));
+	NULLS("tensor", reduction_reduce_scatter_tensor_async(c, NULL, &q, err));
+	if (reduction_can_shard(c))
+		NULLS("ret", reduction_reduce_scatter_tensor_async(c, t, NULL, err));
+	NULLS("comm", reduction_all_gather_tensor_async(NULL, t, &q, err));
+	NULLS("tensor", reduction_all_gather_tensor_async(c, NULL, &q, err));
+	if (reduction_can_shard(c))
+		NULLS("ret", reduction_all_gather_tensor_async(c, t, NULL, err));
 	NULLS("comm", reduction_all_reduce_group(NULL, t, 1, err));
 	NULLS("comm", reduction_all_reduce_group(NULL, NULL, 0, err));
 	NULLS("tensors", reduction_all_reduce_group(c, NULL, 1, err));
@@ -126,8 +146,8 @@ static void nulls_of_tensors(struct rank *r, struct called *called, const reduct
 static void nulls_of_others(struct rank *r, struct called *called, reduction_request *live)
 {
 	static const char *const without_status[] = {
-	    "reduction_rank",    "reduction_world_size",  "reduction_priorities",  "reduction_buffer_free",
-	    "reduction_version", "reduction_status_text", "reduction_buffer_unmap"};
+	    "reduction_rank",        "reduction_world_size", "reduction_priorities",  "reduction_can_shard",
+	    "reduction_buffer_free", "reduction_version",    "reduction_status_text", "reduction_buffer_unmap"};
 	reduction_options opt = options(r);
 	reduction_stats stats = REDUCTION_STATS_INIT;
 	reduction_error *err = &r->err;
@@ -149,6 +169,7 @@ static void nulls_of_others(struct rank *r, struct called *called, reduction_req
 	NULLS("comm", reduction_get_stats(NULL, &stats, err));
 	NULLS("ret", reduction_get_stats(c, NULL, err));
 	EXPECT(reduction_rank(NULL) == -1 && reduction_world_size(NULL) == -1 && reduction_priorities(NULL) == -1);
+	EXPECT(reduction_can_shard(NULL) == -1);
 	reduction_buffer_free(NULL, &opt);
 	reduction_buffer_free(c, NULL);
 	reduction_buffer_unmap(NULL, 4);

@@ -237,6 +237,31 @@ START_TEST(lanes_are_added)
 }
 END_TEST
 
+/* A rank may say on each lane another number of reducers. AddressSanitizer sees what is
+ * written beyond the first one's. */
+START_TEST(shares_of_another_number_of_reducers)
+{
+	uint32_t shares[256 + 1 + 256] = {0};
+	struct lane_report_stripe stripes[] = {{.reducers = _i ? 1 : 256},
+					       {.lane = 1, .reducers = 1, .epoch = 1, .shares = 256},
+					       {.lane = 1, .reducers = 256, .epoch = 2, .shares = 257}};
+	struct lane_report report = {.stripes = stripes, .shares = shares, .stripes_n = 3, .shares_n = 513};
+	const Reduction__V1__JobStatus *job;
+	struct status *st;
+	struct world w;
+
+	open_world(&w);
+	stripes[0].job = stripes[1].job = stripes[2].job = join(&w, "a", 0, 0);
+	st = status(&w);
+	status_add(st, &report);
+	job = status_finish(st)->m.jobs[0];
+	ck_assert_uint_eq(job->n_shares, _i ? 1 : 256);
+	ck_assert_uint_eq(job->share_changes, _i ? 1 : 2);
+	status_free(st);
+	registry_free(w.r);
+}
+END_TEST
+
 /* Events of a lane get the names of job and rank, as long as the job has not ended. */
 START_TEST(lane_events_become_actions)
 {
@@ -273,6 +298,7 @@ int main(void)
 
 	tcase_add_test(t, jobs_and_ranks);
 	tcase_add_test(t, lanes_are_added);
+	tcase_add_loop_test(t, shares_of_another_number_of_reducers, 0, 2);
 	tcase_add_test(t, lane_events_become_actions);
 	suite_add_tcase(s, t);
 	srunner_run_all(r, CK_NORMAL);
