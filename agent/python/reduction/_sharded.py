@@ -109,8 +109,9 @@ class ShardedCalls:
         """True if reduce_scatter() and all_gather() work here.
 
         False: an agent or another process of this node serves this process, or a rank or reducer of the job has an
-        older release. It may be False on some ranks until an operation is done, if a reducer was lost or missing at
-        the start: call barrier() before you ask. After that it is equal on all ranks that talk to the reducers themselves.
+        older release. It may be False on some ranks until an operation is done, if a reducer was lost or missing
+        at the start: call barrier() before you ask. After that it is equal on all ranks that talk to the reducers
+        themselves.
         """
         with self._ending:
             return self._lib.reduction_can_shard(self._usable()) == 1

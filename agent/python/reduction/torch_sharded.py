@@ -2,11 +2,12 @@
 """Large reduce-scatters and all-gathers of the backend `reduction`, of tensors on the CPU.
 
 The happy path: the ranks of a group agree, when its communicator is opened, whether all of them can shard
-(`Communicator.can_shard`). If they can, each rank sends all parts of a reduce-scatter and receives its own, and sends its
-own part of an all-gather and receives all. Otherwise a reduce-scatter is an all-reduce of which each rank keeps its part
-(gloo's is no less, and knows no averages), and an all-gather is a broadcast of each part. Operations of at most SHARDED
-bytes on each rank are an all-reduce too, or those of `reduction.torch_others`. Which way an operation goes follows from
-its name, and the size and dtype of one rank's tensors, which are equal on all ranks. No call waits for other ranks.
+(`Communicator.can_shard`). If they can, each rank sends all parts of a reduce-scatter and receives its own, and sends
+its own part of an all-gather and receives all. Otherwise a reduce-scatter is an all-reduce of which each rank keeps its
+part (gloo's is no less, and knows no averages), and an all-gather is a broadcast of each part. Operations of at most
+SHARDED bytes on each rank are an all-reduce too, or those of `reduction.torch_others`. Which way an operation goes
+follows from its name, and the size and dtype of one rank's tensors, which are equal on all ranks. No call waits for
+other ranks.
 Failure modes: those of `reduction.torch_work`.
 """
 
@@ -81,8 +82,8 @@ class ShardedOperations:
         for x in outputs:
             if x.numel() != part.numel() or x.dtype != part.dtype or not is_plain([x]):
                 raise ValueError(
-                    f"{kind} was called with a tensor of {x.numel()} {x.dtype} on {x.device} for the part of a rank that "
-                    f"has {part.numel()} {part.dtype} on {part.device}"
+                    f"{kind} was called with a tensor of {x.numel()} {x.dtype} on {x.device} for the part of a rank "
+                    f"that has {part.numel()} {part.dtype} on {part.device}"
                 )
 
     def _broadcast_parts(self, comm: Communicator, part: torch.Tensor, whole: torch.Tensor) -> List[Any]:

@@ -335,9 +335,7 @@ class Work(_BaseWork):
 def _agreed(comm: Communicator) -> bool:
     """Returns True if all ranks can shard. Each calls it first of all, and waits until all have."""
     comm.barrier()  # what a rank can do is known when an operation is done
-    able = torch.tensor([comm.can_shard], dtype=torch.int32)
-    comm.all_reduce(able, "min", name="who can shard")
-    return bool(able.item())
+    return bool(comm.all_reduce(torch.tensor([comm.can_shard], dtype=torch.int32), "min", name="who can shard"))
 
 
 class Channel:
@@ -362,8 +360,7 @@ class Channel:
         members: Optional[Sequence[int]],
         agrees: bool = False,
     ):
-        self._timeout = timeout
-        self._agrees = agrees
+        self._timeout, self._agrees = timeout, agrees
         self.shards = False  # all ranks can shard, and know it; set before the first operation begins
         self.members = members
         self._open = open_communicator

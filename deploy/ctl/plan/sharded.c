@@ -4,8 +4,9 @@
  * n workers own a part of S bytes each. For a reduce-scatter through reducers a worker
  * sends S and gets its part, S / n. For an all-gather it sends its part and gets the
  * others, (n - 1) / n S. So one direction is idle in each of them, and both at once take
- * (1 + 1 / n) S. A ring sends (n - 1) / n S for each, in both directions. What is gathered
- * has the dtype of the parameters, as in a ring; only reduce-scatters are encoded. */
+ * (1 + 1 / n) S. A ring sends (n - 1) / n S for each, in both directions. What is
+ * gathered has the dtype of the parameters, as in a ring; only reduce-scatters are
+ * encoded. */
 #include "deploy/ctl/plan/plan.h"
 
 #include <math.h>
