@@ -84,8 +84,15 @@ void host_close(struct host *h)
 	if (h->control)
 		control_uv_close(h->control);
 	host_answers_close(h);
-	for (unsigned i = 0; i < sizeof h->signals / sizeof h->signals[0]; i++)
+	for (unsigned i = 0; i < sizeof h->signals / sizeof h->signals[0]; i++) {
+		int number = h->signals[i].signum;
+
 		uv_close((uv_handle_t *)&h->signals[i], NULL);
+		/* it ends in good order, and one that comes late must not change that;
+		 * SIGINT is for people who do not want to wait */
+		if (number != SIGINT)
+			signal(number, SIG_IGN);
+	}
 	uv_close((uv_handle_t *)&h->tick, NULL);
 	uv_close((uv_handle_t *)&h->wake, NULL);
 }
