@@ -12,7 +12,7 @@ enum settings_use {
 	SETTINGS_REQUIRED /* also on one node; not to reach the reducers is an error */
 };
 
-enum { SETTINGS_MIN_BYTES = 64 << 10 };
+enum { SETTINGS_MIN_BYTES = 128 << 10 };
 
 struct settings {
 	enum settings_use use; /* REDUCTION_MPI */

@@ -48,7 +48,7 @@ class Programs(unittest.TestCase):
             with self.subTest(m.name), self.cluster() as c:
                 p = self.end(m.start(c, [(3, DIRECT)]))
                 self.assertIn("ok 1413 checks", p.out)
-                self.assertEqual(self.taken(p), (422, 991), p.report())
+                self.assertEqual(self.taken(p), (358, 1055), p.report())
                 self.assertRegex(c.reducers[0].err, r"job-started job=test generation=0 run=mpi-\w+ world_size=3")
                 self.assertRegex(c.reducers[0].err, r"job-started job=test@\w+ generation=0 run=mpi-\w+ world_size=2")
 
@@ -67,7 +67,7 @@ class Programs(unittest.TestCase):
             with self.subTest(m.name), self.cluster() as c:
                 p = self.end(m.start(c, [(3, DIRECT)], "single"))
                 self.assertIn("ok 1413 checks", p.out)
-                self.assertIn("204 non-blocking without MPI_THREAD_MULTIPLE", p.err)
+                self.assertIn("172 non-blocking without MPI_THREAD_MULTIPLE", p.err)
 
     def test_threads(self):
         for m in self.each():
@@ -81,9 +81,9 @@ class Programs(unittest.TestCase):
         for m in self.each():
             with self.subTest(m.name), self.cluster() as c:
                 p = self.end(m.start(c, 3))
-                self.assertIn("422 on a communicator of one node", p.err)
+                self.assertIn("358 on a communicator of one node", p.err)
                 p = self.end(m.start(c, [(3, REQUIRED)]))
-                self.assertEqual(self.taken(p), (422, 991), p.report())
+                self.assertEqual(self.taken(p), (358, 1055), p.report())
                 self.assertRegex(p.err, "nodes=1 summed_by=node")
 
     def test_two_nodes(self):

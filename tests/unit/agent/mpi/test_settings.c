@@ -12,11 +12,11 @@ static const struct {
 	struct settings settings;
 	const char *why; /* NULL: they are right */
 } rows[] = {
-    {.settings = {SETTINGS_AUTO, 65536, 1, 0}},
-    {"", "", "", "", .settings = {SETTINGS_AUTO, 65536, 1, 0}},
+    {.settings = {SETTINGS_AUTO, 131072, 1, 0}},
+    {"", "", "", "", .settings = {SETTINGS_AUTO, 131072, 1, 0}},
     {"off", "1", "1", "job.yaml", .settings = {SETTINGS_OFF, 1, -1, 1}},
     {"auto", "1048576", "0", "job.yaml", .settings = {SETTINGS_AUTO, 1048576, -1, 1}},
-    {"required", .settings = {SETTINGS_REQUIRED, 65536, 1, 0}},
+    {"required", .settings = {SETTINGS_REQUIRED, 131072, 1, 0}},
     {"on", .why = "REDUCTION_MPI is \"on\", off, auto or required was expected"},
     {.bytes = "0", .why = "REDUCTION_MPI_MIN_BYTES is \"0\", a number of bytes from 1 on was expected"},
     {.bytes = "64KiB", .why = "REDUCTION_MPI_MIN_BYTES is \"64KiB\", a number of bytes from 1 on was expected"},
