@@ -275,10 +275,7 @@ static int session_check_window(struct session *s, struct rs_err *e)
 	if (!st->running)
 		return rs_fail(e, RS_EPROTO, "%s sent DATA before START",
 			       stripe_rank_name(st, s->rank, name, sizeof name));
-	/* ranks may still repeat what is over on all ranks, see stripe_view.c: HAVE, or
-	 * DATA for parts of others */
-	if (st->departed && (!st->p.retain || (s->in.type != FRAME_HAVE && !operation_is_scatter(&s->in.of)) ||
-			     s->in.of.seq >= st->departed_ack))
+	if (st->departed && !stripe_is_over(st, &s->in, s->view))
 		return rs_fail(e, RS_ECLOSED, "%s closed the communicator before operation %" PRIu64,
 			       stripe_rank_name(st, st->departed_rank, name, sizeof name), s->in.of.seq);
 	if (s->paused)

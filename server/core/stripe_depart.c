@@ -25,6 +25,12 @@ bool stripe_needs_rank(const struct stripe *st, unsigned rank, uint64_t ack)
 	return false;
 }
 
+bool stripe_is_over(const struct stripe *st, const struct frame *f, uint64_t view)
+{
+	return st->p.retain && f->of.seq < st->departed_ack &&
+	       (f->type == FRAME_HAVE || operation_is_scatter(&f->of) || view != st->view_number);
+}
+
 /* Returns the next slot of a priority, in the order of chunks, that became full because a
  * rank departed; NULL: none. */
 static struct slot *depart_next_full(const struct stripe *st, unsigned priority)

@@ -11,4 +11,10 @@ bool stripe_needs_rank(const struct stripe *st, unsigned rank, uint64_t ack);
 /* Continues without a rank that departed in good order. */
 void stripe_rank_departed(struct stripe *st, struct session *s, uint64_t ack);
 
+/* A rank has departed, and another one sends a chunk; `view`: the number of its last
+ * view. Returns whether all ranks have the result. The rank may repeat the chunk: HAVE,
+ * or DATA for parts of others. Or it has sent it before it knew of the view in which the
+ * chunk was done elsewhere; the RESUME of that view drops it. */
+bool stripe_is_over(const struct stripe *st, const struct frame *f, uint64_t view);
+
 #endif

@@ -267,8 +267,11 @@ a part waits for its owner, which has left
 	server/core/stripe.c
 	s/slot->have_n \|\| \(operation_is_scatter\(&slot->header\.of\) && !slot->roots\)/slot->have_n/
 parts are not repeated after a rank has left
-	server/core/session_rx.c
-	s/ && !operation_is_scatter\(&s->in\.of\)//
+	server/core/stripe_depart.c
+	s/ \|\| operation_is_scatter\(&f->of\) \|\| view/ || view/
+the owner of a part gets it a second time
+	server/core/result.c
+	s/return root && !slot->have_n/return root/
 results are lent beyond their operation
 	agent/worker/core/retain.c
 	s/end - position > r->size/end - position >= r->size/

@@ -134,6 +134,10 @@ static bool must_survive(struct team *t, enum fault_kind kind, unsigned reducer)
 	if (t->ops_n == 0)
 		return false;
 	t->survived++;
+	/* a rank of the generation before finds no reducer that tells it of this one, and
+	 * comes only when it has given up */
+	if (t->before && t->before->ended < t->before->world && (t->hit | t->before->hit) == all)
+		fault_blame(t, kind, -1, "has not started job");
 	/* a rank that fails to join for another reason reports everything that is
 	 * missing */
 	if (t->blame_n && joining(t))

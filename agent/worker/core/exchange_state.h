@@ -109,11 +109,12 @@ struct exchange {
 
 	/* Which reducers live; see view.c. Without `retaining` all do, to the end. */
 	bool retaining;
-	struct control_view view;    /* the last one that this rank sent; its `start` is this rank's own */
-	uint64_t view_number;        /* of `view` */
-	uint16_t *owner, *lane_of;   /* [shards] in this view */
-	struct reducer_loss *losses; /* [reducers] */
-	uint64_t reports_n;          /* number of losses that reducers reported themselves */
+	struct control_view view;        /* the last one that this rank sent; its `start` is this rank's own */
+	uint64_t view_number;            /* of `view` */
+	uint16_t *owner, *lane_of;       /* [shards] in this view */
+	struct reducer_loss *losses;     /* [reducers] */
+	char rank_lost[CONTROL_MESSAGE]; /* the last loss of a rank that a reducer reported while the job started */
+	uint64_t reports_n;              /* number of losses that reducers reported themselves */
 	struct retain retain;
 	uint64_t stable;                /* every rank has the results of all operations below it, as reducers say */
 	bool leaving;                   /* goodbye waits until all operations are stable */

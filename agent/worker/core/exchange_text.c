@@ -9,7 +9,10 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { TEXT_PACKET_BYTES = 1200 /* a message of this size fits into one packet of every path */ };
+enum {
+	TEXT_PACKET_BYTES = 1200, /* a message of this size fits into one packet of every path */
+	TEXT_LOSS_BYTES = 160,    /* of the loss of a rank; other facts follow */
+};
 
 /* Returns the separator before the i-th of n items. */
 static const char *text_separator(unsigned i, unsigned n)
@@ -283,6 +286,8 @@ int connect_timeout_text(const struct exchange *x, struct rs_err *e)
 	struct text t = {.len = 0};
 	const struct link *waits;
 
+	if (*x->rank_lost)
+		text_add(&t, "while the job started, %.*s; then ", TEXT_LOSS_BYTES, x->rank_lost);
 	if (text_add_needed(&t, x) > 0) {
 		text_add(&t, "; gave up after ");
 		text_add_duration(&t, x->opt.connect_ms);

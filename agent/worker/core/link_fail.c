@@ -18,6 +18,9 @@ static void link_not_back(struct link *l, const struct loss *loss, uint64_t now_
 	    reported && is_own_loss(l->x, reported) && unheard_text(l->x, l->reducer, reported, now_ms, &own);
 
 	snprintf(l->reason, sizeof l->reason, "%s", unheard ? own.msg : loss->why);
+	/* if the start fails in the end, that may be why */
+	if (reported && reported->rank && l->x->state == EXCHANGE_JOINING)
+		snprintf(l->x->rank_lost, sizeof l->x->rank_lost, "%s", l->reason);
 	if (l->probe == LINK_PROBE_SENT && (unheard || loss->narrow))
 		view_probe_failed(l->x, l->reducer, l->reason, sizeof l->reason, now_ms);
 	link_retry(l, now_ms);

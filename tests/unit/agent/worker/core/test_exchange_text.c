@@ -105,6 +105,27 @@ START_TEST(a_reducer_says_that_this_rank_was_lost)
 }
 END_TEST
 
+/* A rank is lost while the job starts, and the start fails. What the reducers say then
+ * hides the cause. */
+START_TEST(a_rank_that_was_lost_while_the_job_started)
+{
+	struct reducers f;
+
+	reducers_open(&f, two, 2, 4000);
+	f.start = false;
+	reducers_pump(&f);
+	reducers_say_lost(&f, 0, 1, "rank 1 (pid 7 on there) was lost: it closed the connection");
+	reducers_pump(&f);
+	ck_assert_int_eq(exchange_state(f.x), EXCHANGE_JOINING);
+	reducers_say_waiting(&f, 1, 1, 2, &(uint32_t){1}, 1);
+	reducers_advance(&f, 4000);
+	reducers_expect_end(&f, RS_ETIMEOUT,
+			    "while the job started, rank 1 (pid 7 on there) was lost: it closed the connection; then "
+			    "reducer r1: rank 1 of 2 has not joined job unit within 4 s");
+	reducers_close(&f);
+}
+END_TEST
+
 /* The other ranks may be faster than the reducer. */
 START_TEST(another_rank_says_that_this_rank_was_lost)
 {
@@ -223,6 +244,7 @@ int main(void)
 	tcase_add_loop_test(tc, a_silent_reducer_that_answers_only_small_messages, 0, 2);
 	tcase_add_test(tc, a_silent_reducer_that_has_answered_large_messages);
 	tcase_add_loop_test(tc, a_reducer_says_that_this_rank_was_lost, 0, 6);
+	tcase_add_test(tc, a_rank_that_was_lost_while_the_job_started);
 	tcase_add_test(tc, another_rank_says_that_this_rank_was_lost);
 	tcase_add_loop_test(tc, the_other_ranks_read_what_this_rank_knows, 0, 2);
 	tcase_add_test(tc, a_reducer_that_returns_and_does_not_get_what_this_rank_has);
