@@ -7,6 +7,12 @@
 #include <inttypes.h>
 #include <stdio.h>
 
+enum {
+	SHARDED_BURST = 128 << 10,    /* bytes of one chunk of all ranks, .. */
+	SHARDED_CHUNK_MIN = 16 << 10, /* .. but chunks are not smaller: they would cost too much */
+	SHARDED_CHUNK_STEP = 4 << 10, /* chunks are whole multiples of it */
+};
+
 static void operation_describe_sharded(char *buf, size_t size, const struct operation *o)
 {
 	if (operation_is_gather(o))
@@ -43,10 +49,22 @@ void operation_choose_wire(struct operation *o, unsigned up, unsigned down)
 	o->down = rs_wire_fits(down, o->dtype, o->op) ? down & 7 : RS_WIRE_SAME;
 }
 
+uint32_t operation_chunk_limit(const struct operation *o, uint32_t chunk_bytes)
+{
+	uint32_t limit = SHARDED_CHUNK_MIN;
+
+	if (!o->sharded || o->parts == 0)
+		return chunk_bytes;
+	if (SHARDED_BURST / o->parts > limit)
+		limit = SHARDED_BURST / o->parts & ~(uint32_t)(SHARDED_CHUNK_STEP - 1);
+	return chunk_bytes < limit ? chunk_bytes : limit;
+}
+
 uint32_t operation_chunk_elems(const struct operation *o, uint32_t chunk_bytes, uint32_t decoded_bytes)
 {
 	uint32_t up = rs_wire_half_bytes(o->up, o->size), down = rs_wire_half_bytes(o->down, o->size);
-	uint32_t n = 2 * chunk_bytes / (up > down ? up : down), most = decoded_bytes / (uint32_t)sizeof(float);
+	uint32_t n = 2 * operation_chunk_limit(o, chunk_bytes) / (up > down ? up : down);
+	uint32_t most = decoded_bytes / (uint32_t)sizeof(float);
 
 	if (!operation_is_encoded(o))
 		return n;

@@ -92,10 +92,18 @@ static inline void operation_choose_job_wire(struct operation *o, unsigned up, u
 		operation_choose_wire(o, up, down);
 }
 
-/* Returns the elements of every chunk but the last. chunk_bytes is the job's, which is
- * the size of a chunk in the wider one of both directions, without scales; decoded_bytes
- * is the most that one decoded chunk may take on a reducer (Hello). Encoded chunks
- * consist of whole blocks. */
+/* Returns the size of the operation's chunks in the wider one of both directions, without
+ * scales: chunk_bytes, which is the job's, or less if it is sharded. The results of a
+ * reduce-scatter have no payload for most ranks. So they reach all ranks at once, and all
+ * ranks send their next chunk to the same port at once, while other results go out one
+ * after the other. The queue of the port must take what comes. With 8 ranks, 250 Mbit/s
+ * and queues of 5 ms: 29.6 MB/s and no loss with 16 KiB, 21 and 3 % with 32 KiB.
+ * All-gathers have the same chunks, since both run at once. */
+uint32_t operation_chunk_limit(const struct operation *o, uint32_t chunk_bytes);
+
+/* Returns the elements of every chunk but the last. chunk_bytes is the job's;
+ * decoded_bytes is the most that one decoded chunk may take on a reducer (Hello). Encoded
+ * chunks consist of whole blocks. */
 uint32_t operation_chunk_elems(const struct operation *o, uint32_t chunk_bytes, uint32_t decoded_bytes);
 
 /* Returns the bytes in memory of every chunk but the last: chunk_bytes unless it is

@@ -155,7 +155,8 @@ class Communicator:
             raise ValueError("not all ranks and reducers know sharded operations")
         scatter, gather = sharded and op != "broadcast", sharded and op == "broadcast"
         priority = (self.hello.priorities - 1) * (array.nbytes <= 65536 or gather)
-        elems = blocks.chunk_elems(array.itemsize, up, down, self.hello.chunk_bytes, self.hello.decoded_bytes)
+        size = p.sharded_bytes(self.hello.world_size, self.hello.chunk_bytes) if sharded else self.hello.chunk_bytes
+        elems = blocks.chunk_elems(array.itemsize, up, down, size, self.hello.decoded_bytes)
         fields = dict(dtype=DTYPES.index(array.dtype.name), op=OPS[op] + p.SHARDED * sharded, seq=self.accepted,
                       count=array.size, name_hash=name_hash, tensors=self.hello.world_size if sharded else tensors,
                       chunk_elems=elems, priority=priority, up=up, down=down)  # fmt: skip

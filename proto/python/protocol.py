@@ -102,6 +102,11 @@ def digest(deterministic, checksum, chunk_bytes, window, priorities, reducers, o
     return d
 
 
+def sharded_bytes(parts, chunk_bytes):
+    """What a sharded operation has in place of chunk_bytes."""
+    return min(chunk_bytes, max(16 << 10, (128 << 10) // parts // 4096 * 4096))
+
+
 def sharded_chunks(count, parts, chunk_elems):
     """The number of chunks of a sharded operation: at least one for each part."""
     return parts * max(1, -(-(count // parts) // chunk_elems))

@@ -145,6 +145,11 @@ def check_slots(entry):
     check_placement(entry, p.place_slots)
 
 
+def check_sharded_bytes(entry):
+    keys(entry, ["parts", "chunk_bytes", "bytes"])
+    same("bytes", p.sharded_bytes(entry["parts"], entry["chunk_bytes"]), entry["bytes"])
+
+
 def check_sharded(entry):
     keys(entry, ["count", "parts", "chunk_elems", "places"])
     of = entry["count"], entry["parts"], entry["chunk_elems"]
@@ -327,8 +332,8 @@ def check_trace(entries):
 CHECKS = {
     "frames": check_frame, "bad": check_bad, "handshakes": check_handshake, "digests": check_digest,
     "maps": check_map, "placements": check_placement, "slots": check_slots, "sharded": check_sharded,
-    "names": check_name, "groups": check_group, "runs": check_run, "blocks": check_block, "codes": check_code,
-    "chunks": check_chunk,
+    "sharded_bytes": check_sharded_bytes, "names": check_name, "groups": check_group, "runs": check_run,
+    "blocks": check_block, "codes": check_code, "chunks": check_chunk,
 }  # fmt: skip
 FILES = ["frames", "handshakes", "digests", "placements", "names", "encodings", "failover", "encoded_failover",
          "reconfigure", "shares"]  # fmt: skip

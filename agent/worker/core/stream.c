@@ -116,6 +116,19 @@ uint32_t stream_result_bytes(const struct exchange_op *op, const struct operatio
 	return operation_down_bytes(&op->of, at->elems);
 }
 
+/* Returns the bytes that a chunk takes of the window. Those of sharded operations are
+ * smaller than others for the sake of the queues of ports, so more of them in flight
+ * would be no help: a full one counts as any full chunk. */
+static uint32_t stream_window_bytes(const struct exchange *x, const struct exchange_op *op, uint32_t elems)
+{
+	uint32_t up = operation_up_bytes(&op->of, elems), down = operation_down_bytes(&op->of, elems);
+	uint64_t bytes = up > down ? up : down;
+
+	if (op->of.sharded)
+		bytes = bytes * x->params->chunk_bytes / operation_chunk_limit(&op->of, x->params->chunk_bytes);
+	return (uint32_t)bytes;
+}
+
 /* Returns whether a chunk of the stream may be sent. Each stream may have a few chunks in
  * flight in addition to the window: otherwise ranks whose windows are full of different
  * priorities would wait for each other; see frame_reserve(). */
@@ -270,8 +283,7 @@ static bool stream_push_data(struct link *l, unsigned priority, uint64_t positio
 	const struct operation_place at = operation_place(&op->of, op->chunk_elems, (uint32_t)s->chunk);
 	uint64_t first = at.first;
 	uint32_t elems = at.elems, len = stream_data_bytes(op, &at);
-	uint32_t up = operation_up_bytes(&op->of, elems), down = operation_down_bytes(&op->of, elems);
-	uint32_t bytes = up > down ? up : down;
+	uint32_t bytes = stream_window_bytes(x, op, elems);
 	bool first_time;
 
 	if (op->ready && atomic_load_explicit(op->ready, memory_order_acquire) < first + elems)

@@ -17,7 +17,7 @@ import unittest
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 FOLDER, READER = ROOT / "proto/vectors", ROOT / "proto/python"
 OUTPUTS = {"hex", "digest", "hash", "worker_mac", "reducer_mac", "places", "owner", "job", "encoded", "decoded",
-           "chunk_elems"}  # fmt: skip
+           "chunk_elems", "bytes"}  # fmt: skip
 THEIRS = {"xxhash", "google", "grpc", "numpy"}  # packages of Debian
 
 

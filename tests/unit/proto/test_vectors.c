@@ -304,6 +304,20 @@ static int check_sharded(const struct ydoc_node *n, struct rs_err *e)
 	return place ? rs_fail(e, RS_EPROTO, "there are too many places") : RS_OK;
 }
 
+static int check_sharded_bytes(const struct ydoc_node *n, struct rs_err *e)
+{
+	struct operation o = {.sharded = 1};
+	uint64_t parts, chunk_bytes, bytes;
+
+	if (vectors_number(n, "parts", &parts, e) || vectors_number(n, "chunk_bytes", &chunk_bytes, e) ||
+	    vectors_number(n, "bytes", &bytes, e))
+		return e->code;
+	o.parts = (uint32_t)parts;
+	if (operation_chunk_limit(&o, (uint32_t)chunk_bytes) != bytes)
+		return rs_fail(e, RS_EPROTO, "computed %u", operation_chunk_limit(&o, (uint32_t)chunk_bytes));
+	return RS_OK;
+}
+
 static int check_hash(const struct ydoc_node *n, uint32_t hash, struct rs_err *e)
 {
 	uint64_t want;
@@ -538,6 +552,7 @@ static const struct vectors_section sections[] = {
     {"placements", check_placement},
     {"slots", check_slots},
     {"sharded", check_sharded},
+    {"sharded_bytes", check_sharded_bytes},
     {"names", check_name},
     {"groups", check_group},
     {"runs", check_run},
@@ -552,7 +567,7 @@ static const struct {
 	unsigned entries; /* at least */
 	bool exact;       /* no other input has the same output, except for bad frames */
 } files[] = {
-    {"frames", 55, true},       {"handshakes", 4, true},  {"digests", 13, true},    {"placements", 61, false},
+    {"frames", 55, true},       {"handshakes", 4, true},  {"digests", 13, true},    {"placements", 68, false},
     {"names", 15, true},        {"failover", 100, false}, {"encodings", 80, false}, {"encoded_failover", 100, false},
     {"reconfigure", 79, false}, {"shares", 200, false},
 };
