@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reduce-scatters and all-gathers against the oracle: worker_sharded.py FUNCTION."""
 
+import os
 import sys
 
 import numpy as np
@@ -12,6 +13,7 @@ import reduction
 comm = reduction.Communicator()
 rank, n = comm.rank, comm.world_size
 CHUNK = 32 << 10  # bytes
+PARTIALS = 1 < int(os.environ["LOCAL_WORLD_SIZE"]) < n  # nodes may have rounded their sums
 
 
 def part_of(whole, of=rank):
@@ -36,7 +38,7 @@ def scatter(dtype, op, count, style, seed, place):
         before = whole.copy()
         got = comm.reduce_scatter(whole, op, out=out, **named)
         assert got is out and (place != "apart" or np.array_equal(whole, before, equal_nan=False) or style == "special")
-    wrong = oracle.check(dtype, op, style, [part_of(x) for x in sent], got)
+    wrong = oracle.check(dtype, op, style, [part_of(x) for x in sent], got, partials=PARTIALS)
     assert not wrong, f"reduce_scatter of {n} x {count} into {place}: {wrong}"
 
 

@@ -189,6 +189,13 @@ static void port_engine_abort(void *ctx, void *engine, int code, const char *mes
 	en->aborted = code;
 }
 
+static bool port_engine_can_shard(void *ctx, void *engine)
+{
+	(void)ctx;
+	must(!((struct engine *)engine)->freeing);
+	return true;
+}
+
 static void port_engine_stats(void *ctx, void *engine, uint64_t *ret_tx, uint64_t *ret_rx)
 {
 	(void)ctx;
@@ -234,6 +241,7 @@ static const struct local_ports ports = {
     .engine_submit = port_engine_submit,
     .engine_poke = port_engine_poke,
     .engine_abort = port_engine_abort,
+    .engine_can_shard = port_engine_can_shard,
     .engine_stats = port_engine_stats,
     .engine_free = port_engine_free,
     .post = port_post,

@@ -165,6 +165,12 @@ static void port_engine_abort(void *ctx, void *engine, int code, const char *mes
 	snprintf(en->why, sizeof en->why, "%s", message);
 }
 
+static bool port_engine_can_shard(void *ctx, void *engine)
+{
+	(void)engine;
+	return !((struct fake_agent *)ctx)->no_shards;
+}
+
 static void port_engine_stats(void *ctx, void *engine, uint64_t *ret_tx, uint64_t *ret_rx)
 {
 	(void)ctx;
@@ -205,6 +211,7 @@ void fake_agent_init(struct fake_agent *fa)
 						 .engine_submit = port_engine_submit,
 						 .engine_poke = port_engine_poke,
 						 .engine_abort = port_engine_abort,
+						 .engine_can_shard = port_engine_can_shard,
 						 .engine_stats = port_engine_stats,
 						 .engine_free = port_engine_free,
 						 .post = port_post};

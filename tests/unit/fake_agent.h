@@ -48,6 +48,7 @@ struct fake_agent {
 	struct local_hub *hub;
 	struct rs_config cfg;
 	uint64_t now_ms;
+	bool no_shards;       /* engines cannot shard */
 	const char *run;      /* of the next HELLOs; NULL: unknown */
 	const char *evidence; /* the same; NULL: none */
 	struct fake_client clients[FAKE_CLIENTS];

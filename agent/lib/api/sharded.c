@@ -32,18 +32,16 @@ static int sharded_possible(const struct backend_request *r, struct reduction_co
 			       "reduce-scatter and all-gather take host memory: device is %u, REDUCTION_HOST was "
 			       "expected",
 			       r->device - 1);
-	if (!c->backend->v->can_shard)
-		return rs_fail(e, RS_EUNSUPPORTED,
-			       "an agent or local rank 0 serves this process, and agents have no reduce-scatter and no "
-			       "all-gather: open with REDUCTION_MODE=direct");
 	if (comm_check(c, e))
 		return e->code;
 	if (!c->backend->v->can_shard(c->backend))
 		return rs_fail(
 		    e, RS_EUNSUPPORTED,
 		    "a rank or a reducer of this job knows no reduce-scatter and no all-gather: start a "
-		    "newer release everywhere, without job.features: baseline. Or the job has started without "
-		    "some of its reducers: then call reduction_barrier() first");
+		    "newer release everywhere, without job.features: baseline. Or nodes have several ranks, but not all "
+		    "of them equally many in the order of ranks (0 to 3 on the first node, 4 to 7 on the next one): "
+		    "then set REDUCTION_MODE=direct. Or the job has started without some of its reducers: then call "
+		    "reduction_barrier() first");
 	return RS_OK;
 }
 
@@ -90,7 +88,7 @@ int reduction_can_shard(const reduction_comm *comm)
 {
 	if (!comm)
 		return -1;
-	return comm->backend->v->can_shard && comm->backend->v->can_shard(comm->backend);
+	return comm->backend->v->can_shard(comm->backend);
 }
 
 int reduction_reduce_scatter_async(reduction_comm *comm, const void *send, void *recv, size_t count,

@@ -87,8 +87,7 @@ struct backend_vtbl {
 	 * Any thread, also after stop, but not in done(). */
 	bool (*wait)(struct backend *b, bool (*done)(const void *of), const void *of, bool soon,
 		     const struct timespec *until);
-	/* Optional. Returns whether sharded operations may be submitted. NULL: never. Any
-	 * thread. */
+	/* Returns whether sharded operations may be submitted. Any thread. */
 	bool (*can_shard)(struct backend *b);
 	int (*alloc)(struct backend *b, size_t bytes, void **ret, struct rs_err *e);
 	void (*free)(struct backend *b, void *buf);

@@ -79,6 +79,41 @@ static int client_plan_memory(struct client *c, const struct backend_request *re
 	return RS_OK;
 }
 
+/* The memory of a sharded operation. If both buffers are shared, nothing is copied. Else a
+ * stage has all parts: the input is copied there as a whole, and the result comes to
+ * where it belongs among them. */
+static int client_plan_sharded(struct client *c, const struct backend_request *req, struct client_op *op,
+			       struct local_submit *s, struct rs_err *e)
+{
+	size_t send_bytes = client_send_bytes(&req->of), recv_bytes = client_recv_bytes(&req->of);
+	const struct client_buffer *send, *recv;
+	char *from, *to, *own;
+	int rc;
+
+	op->filled = op->ring = op->bytes;
+	if (op->bytes == 0)
+		return RS_OK;
+	pthread_mutex_lock(&c->lock);
+	send = client_find(c, req->send, send_bytes);
+	recv = client_find(c, req->recv, recv_bytes);
+	pthread_mutex_unlock(&c->lock);
+	if (send && recv) {
+		client_set_offsets(s, send, req->send, recv, req->recv);
+		return RS_OK;
+	}
+	rc = client_stage_take(c, op->bytes, &op->stage, e);
+	if (rc)
+		return rc;
+	own = op->stage->map + op->bytes / req->of.parts * c->rank;
+	from = operation_is_gather(&req->of) ? own : op->stage->map;
+	to = operation_is_gather(&req->of) ? op->stage->map : own;
+	memcpy(from, req->send, send_bytes);
+	op->result = to;
+	op->result_bytes = recv_bytes;
+	client_set_offsets(s, op->stage, from, op->stage, to);
+	return RS_OK;
+}
+
 /* The memory of an operation whose submitter copies: its ring is in shared memory. */
 static int client_plan_ring(struct client *c, const struct backend_request *req, struct client_op *op,
 			    struct local_submit *s, struct rs_err *e)
@@ -141,10 +176,15 @@ static int client_submit(struct backend *b, struct backend_request *req, struct 
 	int rc;
 
 	local_init(&m, LOCAL_SUBMIT);
-	rc = req->ring ? client_plan_ring(c, req, &op, &m.submit, e) : client_plan_memory(c, req, &op, &m.submit, e);
+	if (req->of.sharded)
+		rc = client_plan_sharded(c, req, &op, &m.submit, e);
+	else if (req->ring)
+		rc = client_plan_ring(c, req, &op, &m.submit, e);
+	else
+		rc = client_plan_memory(c, req, &op, &m.submit, e);
 	if (rc)
 		return rc;
-	if (!req->ring) {
+	if (!req->ring && !req->of.sharded) {
 		if (op.to || op.ring < op.bytes)
 			client_fill_piece(&op);
 		else
@@ -161,6 +201,11 @@ static int client_submit(struct backend *b, struct backend_request *req, struct 
 	if (op.filling)
 		client_fill(c, m.submit.of.seq);
 	return RS_OK;
+}
+
+static bool client_can_shard(struct backend *b)
+{
+	return atomic_load(&client_from(b)->can_shard);
 }
 
 static int client_alloc_buffer(struct backend *b, size_t bytes, void **ret, struct rs_err *e)
@@ -263,6 +308,7 @@ int client_open(struct backend **ret, const struct backend_options *opt, struct 
 	    .submit = client_submit,
 	    .filled = client_filled,
 	    .wait = client_wait,
+	    .can_shard = client_can_shard,
 	    .alloc = client_alloc_buffer,
 	    .free = client_free_buffer,
 	    .stats = client_stats,
@@ -271,28 +317,31 @@ int client_open(struct backend **ret, const struct backend_options *opt, struct 
 	    .close = client_close,
 	};
 	struct client *c = calloc(1, sizeof *c);
-	struct local_welcome grants;
+	struct client_grants all;
+	const struct local_welcome *grants = &all.welcome;
 	int rc;
 
 	if (!c)
 		return rs_oom(e, 0, "a communicator");
-	rc = client_join(opt, &c->fd, &grants, e);
+	rc = client_join(opt, &c->fd, &all, e);
 	if (rc) {
 		free(c);
 		return rc;
 	}
 
 	c->base.v = &vtbl;
-	c->base.priorities = grants.priorities;
-	c->base.single_node = grants.single_node;
+	c->rank = opt->rank;
+	atomic_init(&c->can_shard, all.can_shard);
+	c->base.priorities = grants->priorities;
+	c->base.single_node = grants->single_node;
 	c->reply_fd = -1;
-	c->base.chunk_bytes = grants.chunk_bytes;
-	c->base.decoded_bytes = grants.decoded_bytes;
-	c->base.ring_bytes = grants.ring_bytes;
-	c->base.wire_up = grants.wire_up;
-	c->base.wire_down = grants.wire_down;
-	c->ops_n = grants.ops < opt->cfg->job.max_ops ? grants.ops : opt->cfg->job.max_ops;
-	c->stage_limit = grants.shm_bytes < CLIENT_STAGE_LIMIT ? grants.shm_bytes : CLIENT_STAGE_LIMIT;
+	c->base.chunk_bytes = grants->chunk_bytes;
+	c->base.decoded_bytes = grants->decoded_bytes;
+	c->base.ring_bytes = grants->ring_bytes;
+	c->base.wire_up = grants->wire_up;
+	c->base.wire_down = grants->wire_down;
+	c->ops_n = grants->ops < opt->cfg->job.max_ops ? grants->ops : opt->cfg->job.max_ops;
+	c->stage_limit = grants->shm_bytes < CLIENT_STAGE_LIMIT ? grants->shm_bytes : CLIENT_STAGE_LIMIT;
 	c->base.ring_limit = c->stage_limit;
 	snprintf(c->path, sizeof c->path, "%s", opt->agent_path);
 	pthread_mutex_init(&c->lock, NULL);

@@ -44,6 +44,8 @@ struct client_op {
 	struct backend_request *req;
 	struct client_buffer *stage; /* NULL: the agent writes the result to the caller's shared memory */
 	char *to;                    /* where input is copied to; NULL: it is shared already */
+	const char *result;          /* of a sharded operation with a stage: where in it the result is */
+	size_t result_bytes;
 	size_t bytes, size;          /* of all elements, and of one */
 	size_t ring;                 /* bytes of the ring at `to`; equal to `bytes`: it is not a ring */
 	size_t filled;               /* input bytes that the agent knows of; belongs to the thread that fills */
@@ -59,7 +61,9 @@ struct client {
 	struct backend base;
 	struct rs_config *cfg;
 	char path[RS_PATH_LEN];
+	unsigned rank;
 	int fd;
+	_Atomic bool can_shard; /* sharded operations may be submitted; the reader writes it */
 
 	pthread_t thread;
 	pthread_mutex_t read_lock; /* held by the reader; taken before lock */
@@ -102,9 +106,15 @@ struct client {
 };
 
 /* join.c */
+/* What the agent says at the start. */
+struct client_grants {
+	struct local_welcome welcome;
+	bool can_shard; /* READY says so */
+};
+
 /* Connects and joins the job; returns when all ranks have met. On success *ret_fd and
- * *ret (the agent's WELCOME) are set. */
-int client_join(const struct backend_options *opt, int *ret_fd, struct local_welcome *ret, struct rs_err *e);
+ * *ret are set. */
+int client_join(const struct backend_options *opt, int *ret_fd, struct client_grants *ret, struct rs_err *e);
 /* Sends a message; waits while the socket is full. Returns 0 or an errno. */
 int client_send(int fd, const union local_message *m);
 /* Sends a message without waiting, also if the socket is full; it may then be lost all
@@ -130,7 +140,7 @@ int client_stage_take(struct client *c, size_t bytes, struct client_buffer **ret
 void client_stage_give(struct client *c, struct client_buffer *stage);
 /* Takes the caller's memory of an operation away from the agent, which may be stopped in
  * the middle of it: replaces shared pages by copies. Without lock held. */
-void client_memory_detach(struct client *c, const struct backend_request *req, size_t bytes);
+void client_memory_detach(struct client *c, const struct backend_request *req);
 void client_memory_close(struct client *c);
 
 /* reader.c */
@@ -150,6 +160,9 @@ bool client_wait(struct backend *b, bool (*done)(const void *of), const void *of
 /* op.c */
 /* Returns whether an operation is copied in pieces. */
 bool client_in_pieces(size_t bytes);
+/* Return the bytes that an operation reads at send and writes at recv. */
+size_t client_send_bytes(const struct operation *of);
+size_t client_recv_bytes(const struct operation *of);
 /* Returns the bytes before the ring in the stage of an operation. */
 size_t client_stage_head(size_t bytes);
 /* Copies the next piece in, as far as the ring has room. Returns its bytes. Only the

@@ -258,7 +258,7 @@ static void join_hello(union local_message *m, const struct backend_options *opt
 }
 
 /* From HELLO to READY on a connection. Returns as join_connect. */
-static int join_handshake(int fd, const struct backend_options *opt, uint64_t until, struct local_welcome *ret,
+static int join_handshake(int fd, const struct backend_options *opt, uint64_t until, struct client_grants *ret,
 			  struct rs_err *e)
 {
 	uint64_t now = join_now_ms();
@@ -283,7 +283,7 @@ static int join_handshake(int fd, const struct backend_options *opt, uint64_t un
 			return client_failure(e, m.failure.code, m.failure.message);
 		case LOCAL_READY:
 			if (welcome.ops > 0 && welcome.chunk_bytes > 0) {
-				*ret = welcome;
+				*ret = (struct client_grants){.welcome = welcome, .can_shard = m.ready.can_shard};
 				return RS_OK;
 			}
 			/* fallthrough */
@@ -294,7 +294,7 @@ static int join_handshake(int fd, const struct backend_options *opt, uint64_t un
 	}
 }
 
-int client_join(const struct backend_options *opt, int *ret_fd, struct local_welcome *ret, struct rs_err *e)
+int client_join(const struct backend_options *opt, int *ret_fd, struct client_grants *ret, struct rs_err *e)
 {
 	uint64_t until = join_now_ms() + opt->connect_ms;
 	int fd = -1, rc;

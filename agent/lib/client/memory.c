@@ -282,13 +282,13 @@ static void memory_detach(struct client *c, const void *p, size_t bytes)
 	memory_detach_pages(map + first / page * page, map + (end + page - 1) / page * page);
 }
 
-void client_memory_detach(struct client *c, const struct backend_request *req, size_t bytes)
+void client_memory_detach(struct client *c, const struct backend_request *req)
 {
-	if (bytes == 0)
+	if (operation_bytes(&req->of) == 0)
 		return;
-	memory_detach(c, req->recv, bytes);
+	memory_detach(c, req->recv, client_recv_bytes(&req->of));
 	if (req->send != req->recv)
-		memory_detach(c, req->send, bytes);
+		memory_detach(c, req->send, client_send_bytes(&req->of));
 }
 
 void client_memory_close(struct client *c)

@@ -14,6 +14,16 @@ bool client_in_pieces(size_t bytes)
 	return bytes >= CLIENT_PIECES_MIN * (size_t)CLIENT_PIECE;
 }
 
+size_t client_send_bytes(const struct operation *of)
+{
+	return operation_is_gather(of) ? operation_bytes(of) / of->parts : operation_bytes(of);
+}
+
+size_t client_recv_bytes(const struct operation *of)
+{
+	return operation_is_scatter(of) ? operation_bytes(of) / of->parts : operation_bytes(of);
+}
+
 size_t client_stage_head(size_t bytes)
 {
 	return client_in_pieces(bytes) ? CLIENT_STAGE_HEAD : 0;
@@ -174,8 +184,11 @@ int client_op_done(struct client *c, const struct local_done *m, struct rs_err *
 		return rs_fail(e, RS_EPROTO, "the agent at %s ended operation %llu, which is not pending", c->path,
 			       (unsigned long long)m->seq);
 	req = op->req;
-	if (!m->code && op->stage)
+	if (!m->code && op->result)
+		memcpy(req->recv, op->result, op->result_bytes);
+	else if (!m->code && op->stage)
 		client_copy_out(op, op->bytes);
+	atomic_store(&c->can_shard, m->can_shard != 0);
 	pthread_mutex_lock(&c->lock);
 	client_wait_filled(c, op);
 	client_remove_op(c, op);
@@ -191,7 +204,6 @@ int client_op_done(struct client *c, const struct local_done *m, struct rs_err *
 void client_fail_pending(struct client *c, const struct rs_err *why, bool detach)
 {
 	struct backend_request *req;
-	size_t bytes;
 	struct client_op *op;
 
 	pthread_mutex_lock(&c->lock);
@@ -206,11 +218,10 @@ void client_fail_pending(struct client *c, const struct rs_err *why, bool detach
 		op = &c->ops[c->oldest % c->ops_n];
 		client_wait_filled(c, op);
 		req = op->req;
-		bytes = op->bytes;
 		client_remove_op(c, op);
 		pthread_mutex_unlock(&c->lock);
 		if (detach && !req->ring)
-			client_memory_detach(c, req, bytes);
+			client_memory_detach(c, req);
 		req->done(req, &c->err);
 		pthread_mutex_lock(&c->lock);
 	}

@@ -32,6 +32,7 @@
  *   submit.c                                  operations that all local ranks have started go to the engine
  *   job_end.c                                 a job fails; its engine is freed
  *   op.c                                      one operation and its sum
+ *   sharded.c                                 a reduce-scatter or an all-gather
  *   progress.c, nonfinite.c                   input that arrives while an operation runs; NaN and infinity
  *   client.c, buffer.c, stage.c, text.c
  *   protocol.c                                the messages; also used by agent/lib/client
@@ -67,6 +68,7 @@ struct local_engine {
 	unsigned rank, world_size; /* of nodes */
 	unsigned processes;
 	bool single_worker; /* as in exchange_options */
+	bool shards;        /* the ranks of the nodes are such that operations can be sharded */
 	const char *label;
 	uint32_t connect_ms;
 };
@@ -96,6 +98,7 @@ struct local_ports {
 			    struct rs_err *e);
 	int (*engine_submit)(void *ctx, void *engine, struct exchange_op *op, struct rs_err *e);
 	void (*engine_poke)(void *ctx, void *engine);
+	bool (*engine_can_shard)(void *ctx, void *engine);
 	void (*engine_abort)(void *ctx, void *engine, int code, const char *message);
 	void (*engine_stats)(void *ctx, void *engine, uint64_t *ret_tx, uint64_t *ret_rx);
 	void (*engine_free)(void *ctx, void *engine, struct local_job *job);

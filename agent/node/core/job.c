@@ -3,6 +3,7 @@
 #include "agent/node/core/job.h"
 #include "agent/node/core/op_state.h"
 #include "agent/node/core/progress.h"
+#include "agent/node/core/sharded.h"
 #include "agent/node/core/submit.h"
 #include "agent/node/core/text.h"
 #include "common/assert.h"
@@ -317,6 +318,7 @@ static void local_job_start_engine(struct local_job *j, uint64_t now_ms)
 				     .world_size = m->nodes,
 				     .processes = j->members_n,
 				     .single_worker = j->single_worker,
+				     .shards = local_job_shards(j),
 				     .label = local_job_ranks_text(j, label),
 				     .connect_ms =
 					 j->deadline_ms > now_ms + 1000 ? (uint32_t)(j->deadline_ms - now_ms) : 1000};
@@ -473,6 +475,7 @@ static void local_job_engine_ready(struct local_job *j)
 		rs_log(j->hub->log, RS_LOG_INFO, "job-ready", rs_kv_s("job", j->name),
 		       rs_kv_u("generation", j->generation));
 	local_init(&m, LOCAL_READY);
+	m.ready.can_shard = local_job_can_shard(j);
 	for (unsigned i = 0; i < j->members_n; i++)
 		if (j->members[i].client)
 			j->hub->ports.send(j->hub->ctx, j->members[i].client, &m, -1);

@@ -7,6 +7,7 @@
  * -infinity. */
 #include "agent/node/core/nonfinite.h"
 #include "agent/node/core/hub_state.h"
+#include "agent/node/core/sharded.h"
 #include "agent/node/core/text.h"
 #include "common/dtype.h"
 #include "proto/frame.h"
@@ -78,17 +79,23 @@ static int local_nonfinite_inspect_sum(struct exchange_op *x, const void *at, ui
 	return local_nonfinite_fail_all(op, &in_sum, e);
 }
 
-/* Checks the bytes of one local rank: of the only one, or of a broadcast's root. */
+/* Checks the bytes of one local rank: of the only one, of a broadcast's root, or of the
+ * owner of a part. */
 static int local_nonfinite_inspect_one(struct exchange_op *x, const void *at, uint64_t first, uint32_t n,
 				       struct rs_err *e)
 {
 	struct local_op *op = (struct local_op *)x;
+	const struct operation *of = &op->spec.of;
 	struct nonfinite f;
+	unsigned whose = 0;
 
 	if (!nonfinite_find(&f, op->job->hub->kernels, x->of.dtype, at, first, n))
 		return RS_OK;
-	return local_nonfinite_fail(
-	    op, x->of.op == FRAME_OP_BROADCAST ? local_job_find_rank(op->job, op->spec.of.root) : 0, &f, e);
+	if (operation_is_gather(of))
+		whose = local_sharded_owner(op, f.element);
+	else if (of->op == FRAME_OP_BROADCAST)
+		whose = local_job_find_rank(op->job, of->root);
+	return local_nonfinite_fail(op, whose, &f, e);
 }
 
 void local_op_detect_nonfinite(struct local_op *op)

@@ -24,6 +24,7 @@
 #include "agent/node/core/hub_state.h"
 #include "agent/node/core/nonfinite.h"
 #include "agent/node/core/progress.h"
+#include "agent/node/core/sharded.h"
 #include "agent/node/core/text.h"
 #include "common/assert.h"
 #include "common/dtype.h"
@@ -38,21 +39,20 @@ static struct local_op *local_op_from(struct exchange_op *x)
 	return (struct local_op *)x;
 }
 
-static void local_op_fill_sum(struct exchange_op *x, uint64_t first, uint32_t n)
+void local_op_fill_sum(struct exchange_op *x, uint64_t first, uint32_t n)
 {
 	struct local_op *op = local_op_from(x);
 	const struct rs_kernels *k = op->job->hub->kernels;
 	const struct local_part *side = op->part;
 	size_t at = first * x->of.size;
-	char *acc, *sent;
+	char *sent = (char *)(uintptr_t)x->send +
+		     exchange_ring_offset(first * operation_wire_size(&x->of, x->wide), x->send_ring);
+	char *acc = op->scratch ? op->scratch : sent;
 
 	if (n == 0)
 		return;
 	rs_assert(first <= x->of.count && n <= x->of.count - first);
 	rs_assert(op->job->members_n > 0);
-	sent = x->wide ? (char *)op->stage + exchange_ring_offset(first * sizeof(float), x->send_ring)
-		       : side[0].to + exchange_ring_offset(at, side[0].ring);
-	acc = op->stage && !x->wide ? op->stage : sent;
 	local_op_check_inputs(op, sent, first, n);
 	if (acc != side[0].from + exchange_ring_offset(at, side[0].from_ring))
 		k->load[x->of.dtype](acc, side[0].from + exchange_ring_offset(at, side[0].from_ring), n);
@@ -88,12 +88,11 @@ static void local_op_fill_broadcast(struct exchange_op *x, uint64_t first, uint3
 	local_op_copy_to_others(local_op_from(x), x->recv, first, n);
 }
 
-/* Without other nodes: computes what the reducers would make of the sum. */
-static void local_op_finish_sum(struct exchange_op *x, uint64_t first, uint32_t n)
+void local_op_finish_sum(struct exchange_op *x, uint64_t first, uint32_t n)
 {
 	struct local_op *op = local_op_from(x);
 	const struct rs_kernels *k = op->job->hub->kernels;
-	char *to = op->part[0].to + exchange_ring_offset(first * x->of.size, op->part[0].ring);
+	char *to = (char *)x->recv + exchange_ring_offset(first * x->of.size, x->recv_ring);
 	void *acc = x->wide ? op->stage : to;
 
 	if (x->of.op == RS_AVG)
@@ -182,7 +181,7 @@ static bool local_op_is_summed(const struct local_op *op)
  * average is not: see local_op_has_partials. The sum for an average of ranks that are all
  * on this node stays float32, since it would be rounded before and after the division. A
  * sum that is encoded is rounded by that, once. Maxima and minima are exact. */
-static bool local_op_rounds(const struct local_op *op)
+bool local_op_rounds(const struct local_op *op)
 {
 	unsigned x = op->spec.of.op;
 
@@ -193,6 +192,11 @@ static bool local_op_rounds(const struct local_op *op)
 	if (op->job->cfg->job.exact_partials || op->spec.of.up)
 		return false;
 	return x == RS_SUM || (x == RS_AVG && op->spec.of.dtype == RS_BFLOAT16 && !op->job->one_node);
+}
+
+bool local_op_is_wide(const struct local_op *op)
+{
+	return rs_dtype_is_half(op->spec.of.dtype) && !local_op_rounds(op);
 }
 
 /* Returns whether contributions to an average of float16 may be sums of nodes, on which
@@ -220,6 +224,8 @@ static uint64_t local_op_stage_ring(const struct local_op *op)
 
 size_t local_op_stage(const struct local_op *op)
 {
+	if (op->spec.of.sharded)
+		return local_sharded_stage(op);
 	if (!local_op_is_summed(op) || !rs_dtype_is_half(op->spec.of.dtype))
 		return 0;
 	return local_op_stage_ring(op) ? local_op_stage_ring(op) : op->spec.of.count * sizeof(float);
@@ -243,7 +249,10 @@ void local_op_prepare(struct local_op *op)
 		local_op_pieces(op);
 	if (op->ring || op->job->members_n > 1)
 		x->landed = local_op_on_landed;
-	if (x->of.op == FRAME_OP_BROADCAST) {
+	if (x->of.sharded) {
+		x->landed = NULL;
+		local_sharded_prepare(op);
+	} else if (x->of.op == FRAME_OP_BROADCAST) {
 		root = local_job_find_rank(op->job, op->spec.of.root);
 		x->root = root < op->job->members_n;
 		x->recv = op->part[x->root ? root : 0].to;
@@ -252,7 +261,8 @@ void local_op_prepare(struct local_op *op)
 		if (op->job->members_n > 1 && x->root)
 			x->fill = local_op_fill_broadcast;
 	} else if (local_op_is_summed(op)) {
-		x->wide = rs_dtype_is_half(x->of.dtype) && !local_op_rounds(op);
+		x->wide = local_op_is_wide(op);
+		op->scratch = x->wide ? NULL : op->stage;
 		x->send = x->wide ? op->stage : op->part[0].to;
 		x->send_ring = x->wide ? local_op_stage_ring(op) : op->part[0].ring;
 		x->fill = local_op_fill_sum;

@@ -13,7 +13,7 @@ static const struct {
     [LOCAL_HELLO] = {"HELLO", sizeof(struct local_hello), CLIENT},
     [LOCAL_WELCOME] = {"WELCOME", sizeof(struct local_welcome), AGENT},
     [LOCAL_REFUSED] = {"REFUSED", sizeof(struct local_failure), AGENT},
-    [LOCAL_READY] = {"READY", sizeof(struct local_head), AGENT},
+    [LOCAL_READY] = {"READY", sizeof(struct local_ready), AGENT},
     [LOCAL_ALLOC] = {"ALLOC", sizeof(struct local_alloc), CLIENT},
     [LOCAL_ALLOCED] = {"ALLOCED", sizeof(struct local_alloced), AGENT},
     [LOCAL_FREE] = {"FREE", sizeof(struct local_free), CLIENT},

@@ -65,7 +65,7 @@
 #include <sys/un.h>
 
 enum {
-	LOCAL_VERSION = 7,
+	LOCAL_VERSION = 8,
 	LOCAL_CLIENTS_MAX = 1024,   /* connections of one agent, and local ranks of one job */
 	LOCAL_BUFFERS_MAX = 4096,   /* buffers of one client; ids are below this */
 	LOCAL_TEXT = 508,           /* bytes of a sentence, as in struct rs_err */
@@ -78,7 +78,7 @@ enum local_type {
 	LOCAL_HELLO = 1,     /* client: describes itself; the first message of a connection */
 	LOCAL_WELCOME = 2,   /* agent: the client is one of the job's local ranks */
 	LOCAL_REFUSED = 3,   /* agent: it is not; the connection closes. struct local_failure */
-	LOCAL_READY = 4,     /* agent: all ranks of the job have met; no body */
+	LOCAL_READY = 4,     /* agent: all ranks of the job have met */
 	LOCAL_ALLOC = 5,     /* client: asks for shared memory, one request at a time */
 	LOCAL_ALLOCED = 6,   /* agent: the reply; if code is 0, with the descriptor of a memfd as SCM_RIGHTS */
 	LOCAL_FREE = 7,      /* client: it has unmapped a buffer; no reply */
@@ -133,6 +133,12 @@ struct local_welcome {
 	uint8_t reserved[2];
 };
 
+struct local_ready {
+	struct local_head head;
+	uint32_t can_shard; /* 1: SUBMITs of sharded operations may follow. DONE may say so later */
+	uint32_t reserved;
+};
+
 struct local_failure {
 	struct local_head head;
 	int32_t code;   /* enum rs_code, never 0 */
@@ -164,7 +170,10 @@ struct local_free {
 /* With count 0 buffers and offsets are ignored. A ring has all bytes of the result, or
  * whole chunks (operation_span()), as many as WELCOME.ring_bytes has chunks of
  * WELCOME.chunk_bytes. send and recv are the
- * same bytes or do not overlap; for a broadcast they are the same. */
+ * same bytes or do not overlap; for a broadcast they are the same. A sharded operation
+ * has as many parts as the world has ranks, no ring and no missing elements. A
+ * reduce-scatter has all parts at send and the own one at recv, an all-gather the own one
+ * at send and all at recv; one may be the own part of the other. */
 struct local_submit {
 	struct local_head head;
 	struct operation of; /* seq: index of this client's operation, from 0 */
@@ -193,6 +202,8 @@ struct local_done {
 	uint64_t seq;
 	int32_t code; /* 0, or the error whose sentence is in message */
 	char message[LOCAL_TEXT];
+	uint32_t can_shard; /* as in READY */
+	uint32_t reserved;
 };
 
 struct local_counters {
@@ -204,6 +215,7 @@ union local_message {
 	struct local_head head;
 	struct local_hello hello;
 	struct local_welcome welcome;
+	struct local_ready ready;
 	struct local_failure failure;
 	struct local_alloc alloc;
 	struct local_alloced alloced;
@@ -218,7 +230,7 @@ _Static_assert(sizeof(struct local_hello) == 8 + RS_NAME_MAX + RS_RUN_MAX + RS_E
 _Static_assert(sizeof(struct local_failure) == 8 + 8 + LOCAL_TEXT + 4, "no hidden padding");
 _Static_assert(sizeof(struct local_alloced) == 8 + 16 + LOCAL_TEXT + 4, "no hidden padding");
 _Static_assert(sizeof(struct local_submit) == 8 + 32 + 48 + LOCAL_NAME, "no hidden padding");
-_Static_assert(sizeof(struct local_done) == 8 + 12 + LOCAL_TEXT, "no hidden padding");
+_Static_assert(sizeof(struct local_done) == 8 + 20 + LOCAL_TEXT, "no hidden padding");
 _Static_assert(sizeof(union local_message) <= 1024, "many fit a socket's buffer");
 
 /* Returns "HELLO", ...; "type?" for an unknown number. */

@@ -8,6 +8,7 @@
 #include "agent/node/core/buffer.h"
 #include "agent/node/core/op.h"
 #include "agent/node/core/progress.h"
+#include "agent/node/core/sharded.h"
 #include "agent/node/core/text.h"
 #include "common/assert.h"
 #include "common/dtype.h"
@@ -25,9 +26,10 @@ static int local_submit_check(const struct local_job *j, const struct local_memb
 		return rs_fail(e, RS_EPROTO, "SUBMIT with unknown dtype %u of %u bytes", s->of.dtype, s->of.size);
 	if (s->of.op >= RS_OP_NR && s->of.op != FRAME_OP_BROADCAST)
 		return rs_fail(e, RS_EPROTO, "SUBMIT with unknown op %u", s->of.op);
-	if (s->of.sharded)
-		return rs_fail(e, RS_EPROTO, "SUBMIT of a sharded operation, which agents do not have");
-	if (s->of.op == FRAME_OP_BROADCAST ? s->of.root >= m->hello.world_size : s->of.root != 0)
+	if (s->of.sharded) {
+		if (local_sharded_check(j, s, e))
+			return e->code;
+	} else if (s->of.op == FRAME_OP_BROADCAST ? s->of.root >= m->hello.world_size : s->of.root != 0)
 		return rs_fail(e, RS_EPROTO, "SUBMIT with root %u in a world of %u", s->of.root, m->hello.world_size);
 	if (!rs_wire_fits(s->of.up, s->of.dtype, s->of.op) || !rs_wire_fits(s->of.down, s->of.dtype, s->of.op) ||
 	    (j->single_worker && operation_is_encoded(&s->of)))
@@ -63,13 +65,13 @@ static int local_submit_find_counter(const struct local_submit *s, struct local_
 static int local_submit_check_memory(const struct local_submit *s, uint64_t send_bytes, uint64_t recv_bytes,
 				     struct local_part *side, struct rs_err *e)
 {
-	if (local_submit_overlap(s, send_bytes, recv_bytes))
+	if (!s->of.sharded && local_submit_overlap(s, send_bytes, recv_bytes))
 		return rs_fail(e, RS_EPROTO, "SUBMIT whose send and recv overlap");
 	side->from = side->send->map + s->send_offset;
 	side->to = side->recv->map + s->recv_offset;
 	side->ring = s->ring;
 	side->from_ring = side->from == side->to ? s->ring : 0;
-	if (s->of.op == FRAME_OP_BROADCAST && side->from != side->to)
+	if (!s->of.sharded && s->of.op == FRAME_OP_BROADCAST && side->from != side->to)
 		return rs_fail(e, RS_EPROTO, "SUBMIT of a broadcast whose send and recv differ");
 	return s->ring ? local_submit_find_counter(s, side, e) : RS_OK;
 }
@@ -90,6 +92,8 @@ static int local_submit_find_memory(struct local_client *c, const struct local_s
 		return rs_fail(e, RS_EPROTO, "SUBMIT of %" PRIu64 " elements", s->of.count);
 
 	rc = s->ring ? local_ring_check(c->job, s, e) : RS_OK;
+	if (s->of.sharded)
+		rc = local_sharded_bytes(s, c->job->members[c->local_rank].hello.rank, &send_bytes, &recv_bytes, e);
 	if (rc)
 		return rc;
 	if (s->ring && s->ring < recv_bytes) {
@@ -258,6 +262,7 @@ static void local_job_send_done(struct local_op *op, const struct rs_err *err)
 	local_init(&m, LOCAL_DONE);
 	m.done.seq = op->spec.of.seq;
 	m.done.code = err->code;
+	m.done.can_shard = local_job_can_shard(j);
 	if (err->code)
 		local_put_text(m.done.message, err->msg);
 	/* local rank 0 last: its process may serve the others, and may exit after its

@@ -175,6 +175,7 @@ int agentd_engine_start(void *ctx, void **ret, struct local_job *job, const stru
 int agentd_engine_submit(void *ctx, void *engine, struct exchange_op *op, struct rs_err *e);
 void agentd_engine_poke(void *ctx, void *engine);
 void agentd_engine_abort(void *ctx, void *engine, int code, const char *message);
+bool agentd_engine_can_shard(void *ctx, void *engine);
 void agentd_engine_stats(void *ctx, void *engine, uint64_t *ret_tx, uint64_t *ret_rx);
 void agentd_engine_free(void *ctx, void *engine, struct local_job *job);
 /* As engine_ask_report, for an engine of the hub. */

@@ -105,6 +105,7 @@ int agentd_engine_start(void *ctx, void **ret, struct local_job *job, const stru
 				     .world_size = spec->world_size,
 				     .processes = spec->processes,
 				     .single_worker = spec->single_worker,
+				     .no_shards = !spec->shards,
 				     .label = spec->label,
 				     .connect_ms = spec->connect_ms,
 				     .log = a->log,
@@ -151,6 +152,12 @@ void agentd_engine_poke(void *ctx, void *engine)
 {
 	(void)ctx;
 	engine_poke(((struct agentd_engine *)engine)->engine);
+}
+
+bool agentd_engine_can_shard(void *ctx, void *engine)
+{
+	(void)ctx;
+	return engine_can_shard(((struct agentd_engine *)engine)->engine);
 }
 
 void agentd_engine_abort(void *ctx, void *engine, int code, const char *message)

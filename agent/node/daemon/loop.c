@@ -129,6 +129,7 @@ static int loop_open_hub(struct agentd *a, struct rs_err *e)
 						 .engine_submit = agentd_engine_submit,
 						 .engine_poke = agentd_engine_poke,
 						 .engine_abort = agentd_engine_abort,
+						 .engine_can_shard = agentd_engine_can_shard,
 						 .engine_stats = agentd_engine_stats,
 						 .engine_free = agentd_engine_free,
 						 .post = agentd_post};

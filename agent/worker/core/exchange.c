@@ -78,7 +78,7 @@ static int exchange_allocate(struct exchange *x, uint32_t ring, struct rs_err *e
 	}
 	if (x->retaining) {
 		flights += lead_retained_ring(p, ring);
-		if (retain_init(&x->retain, p->priorities, x->max_lead, lead_retained_bytes(p), e))
+		if (retain_init(&x->retain, p->priorities, x->max_lead, lead_retained_bytes(x), e))
 			return e->code;
 	}
 	x->links = calloc(x->links_n, sizeof *x->links);

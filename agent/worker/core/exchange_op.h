@@ -30,7 +30,7 @@ struct exchange_op {
 	 * range for float16. */
 	bool partials;
 	bool root;        /* of a broadcast: this rank sends the data; recv is not written */
-	uint32_t part;    /* if sharded: the own part. Then there are no rings, no `ready`, and it is not wide */
+	uint32_t part;    /* if sharded: the own part. Then there are no rings and no `ready` */
 	const char *name; /* for messages; NULL: none */
 	/* Optional. Size of the ring at send or recv in bytes, a multiple of the chunk
 	 * size; 0: it is not a ring. */

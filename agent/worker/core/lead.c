@@ -7,9 +7,15 @@
 
 #include <stdlib.h>
 
-size_t lead_retained_bytes(const struct exchange_params *p)
+size_t lead_retained_bytes(const struct exchange *x)
 {
-	return rs_wire_chunk_most(p->chunk_bytes, p->decoded_bytes);
+	const struct exchange_params *p = x->params;
+	size_t most = rs_wire_chunk_most(p->chunk_bytes, p->decoded_bytes);
+
+	/* float32 partial sums of a node, in a reduce-scatter */
+	if (x->opt.processes > 1 && x->opt.features & FEATURE_SHARDED && most < 2 * (size_t)p->chunk_bytes)
+		most = 2 * (size_t)p->chunk_bytes;
+	return most;
 }
 
 uint32_t lead_retained_ring(const struct exchange_params *p, uint32_t ring)
@@ -102,7 +108,7 @@ static int lead_retain(struct exchange *x, uint64_t lead, struct rs_err *e)
 	if (!x->retaining || x->retain.size > lead) /* it may be larger since an earlier generation */
 		return RS_OK;
 	retain_close(&x->retain);
-	return retain_init(&x->retain, x->params->priorities, lead, lead_retained_bytes(x->params), e);
+	return retain_init(&x->retain, x->params->priorities, lead, lead_retained_bytes(x), e);
 }
 
 int lead_fix(struct exchange *x, struct rs_err *e)

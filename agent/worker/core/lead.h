@@ -23,7 +23,7 @@
  * rings of the priorities. */
 uint32_t lead_retained_ring(const struct exchange_params *p, uint32_t ring);
 /* Returns the most bytes of a retained result. */
-size_t lead_retained_bytes(const struct exchange_params *p);
+size_t lead_retained_bytes(const struct exchange *x);
 /* Sets the lead of the configuration. */
 void lead_init(struct exchange *x);
 /* Returns the window that the link's round trip would use, at least the configured

@@ -290,7 +290,8 @@ static const uint8_t *link_copy_sent(struct link *l, const struct outgoing *f, u
 		return memcpy(to, f->payload, f->head.payload_len);
 	encoded_repeat(
 	    l->x, f->op,
-	    &(struct encoded_part){(const char *)f->op->send + at.first * f->op->of.size, at.first, at.elems, false},
+	    &(struct encoded_part){(const char *)f->op->send + at.first * operation_wire_size(&f->op->of, f->op->wide),
+				   at.first, at.elems, false},
 	    to);
 	return to;
 }

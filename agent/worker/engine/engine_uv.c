@@ -143,9 +143,9 @@ static int engine_check_secret(struct engine *en, struct rs_err *e)
 
 static uint64_t engine_features(const struct engine_options *o)
 {
-	if (o->cfg->job.baseline)
-		return 0;
-	return o->reconfigures ? FEATURES_ALL : FEATURES_ALL & ~FEATURE_RECONFIGURE;
+	uint64_t without = (o->reconfigures ? 0 : FEATURE_RECONFIGURE) | (o->no_shards ? FEATURE_SHARDED : 0);
+
+	return o->cfg->job.baseline ? 0 : FEATURES_ALL & ~without;
 }
 
 static int engine_init_exchange(struct engine *en, struct rs_err *e)
