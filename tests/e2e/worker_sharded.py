@@ -98,23 +98,24 @@ def failover():
     """Operations are in flight on rank 0, and have not begun on the others, when a reducer is killed."""
     comm.barrier()
     for round_ in range(3):
+        dtype = "float16" if round_ else "float32"
         count = 700_001
-        sent = contributions("float32", count, "exact", round_)
-        parts = [oracle.make("float32", count, "exact", 1000 + round_, r) for r in range(n)]
+        sent = contributions(dtype, count, "exact", round_)
+        parts = [oracle.make(dtype, count, "exact", 1000 + round_, r) for r in range(n)]
         if rank == 0 or round_ != 1:
-            requests = start(sent, parts)
+            requests = start(sent, parts, "prod")
         if round_ == 1:
             say("half way")
             listen()
             if rank != 0:
-                requests = start(sent, parts)
-        assert not oracle.check("float32", "sum", "exact", [part_of(x) for x in sent], requests[0].wait())
+                requests = start(sent, parts, "prod")
+        assert not oracle.check(dtype, "prod", "exact", [part_of(x) for x in sent], requests[0].wait())
         assert np.array_equal(requests[1].wait(), np.concatenate(parts))
     say("right")
 
 
-def start(sent, parts):
-    return comm.reduce_scatter(sent[rank].copy(), async_op=True), comm.all_gather(parts[rank], async_op=True)
+def start(sent, parts, op="sum"):
+    return comm.reduce_scatter(sent[rank].copy(), op, async_op=True), comm.all_gather(parts[rank], async_op=True)
 
 
 def streaming():

@@ -168,7 +168,7 @@ def routes():
 
 
 def unsharded():
-    """Behind an agent a reduce-scatter is an all-reduce, and a large all-gather a broadcast of each part."""
+    """With nodes that are not alike a reduce-scatter is an all-reduce, a large all-gather a broadcast of each part."""
     part = torch.zeros(BIG)
     scatter_tensor(part, torch.full((n * BIG,), float(rank)), "AVG")
     assert part[0] == (n - 1) / 2

@@ -168,7 +168,8 @@ static int port_engine_submit(void *ctx, void *engine, struct exchange_op *x, st
 		return rs_fail(e, RS_EPEER, "the engine has ended");
 	must(en->ops_n < OPS);
 	x->chunk_elems = CHUNK / (uint32_t)rs_dtype_size(x->of.dtype);
-	x->chunks = frame_chunks(x->of.count, x->chunk_elems);
+	must(!x->of.sharded || (!x->ready && x->part < x->of.parts && x->of.count % x->of.parts == 0));
+	x->chunks = operation_chunks(&x->of, x->chunk_elems);
 	en->ops[en->ops_n].x = x;
 	en->ops[en->ops_n++].next = 0;
 	return RS_OK;
@@ -283,29 +284,33 @@ static void engine_fail(struct engine *en, int code)
 static void run_chunk(struct exchange_op *x, uint64_t chunk, bool single_worker)
 {
 	static uint8_t sink[2 * CHUNK];
-	uint64_t first = chunk * x->chunk_elems;
-	uint32_t n = frame_chunk_len(x->of.count, x->chunk_elems, (uint32_t)chunk);
-	uint32_t size = (uint32_t)rs_dtype_size(x->of.dtype), wire = x->wide ? (uint32_t)sizeof(float) : size;
-	bool sends = x->of.op != FRAME_OP_BROADCAST || x->root;
+	const struct operation_place at = operation_place(&x->of, x->chunk_elems, (uint32_t)chunk);
+	bool root = exchange_op_is_root(x, &at), gather = operation_is_gather(&x->of);
+	uint32_t n = at.elems, size = (uint32_t)rs_dtype_size(x->of.dtype), wire = operation_wire_size(&x->of, x->wide);
+	bool sends = x->of.op != FRAME_OP_BROADCAST || root;
+	bool gets = operation_is_scatter(&x->of) ? root : x->of.op != FRAME_OP_BROADCAST || !root;
+	const char *from = (const char *)x->send;
 	struct rs_err e;
-	const char *at;
 
 	if (n && sends) {
 		if (x->fill)
-			x->fill(x, first, n);
-		at = (const char *)x->send + exchange_ring_offset(first * wire, x->send_ring);
-		if (x->inspect && !x->nonfinite_found && x->inspect(x, at, first, n, &e)) {
+			x->fill(x, at.first, n);
+		from += exchange_ring_offset((gather ? at.offset : at.first) * wire, x->send_ring);
+		if (x->inspect && !x->nonfinite_found && x->inspect(x, from, at.first, n, &e)) {
 			must(e.code == RS_ENONFINITE && e.msg[0]);
 			x->nonfinite_found = true;
 		}
-		memcpy(sink, at, n * wire);
+		memcpy(sink, from, n * wire);
 	}
 	if (n && single_worker && x->finish)
-		x->finish(x, first, n);
-	if (n && !single_worker && !x->root)
-		memcpy((char *)x->recv + exchange_ring_offset(first * size, x->recv_ring), sink, n * size);
-	if (x->landed && (n || x->root))
-		x->landed(x, first, n);
+		x->finish(x, at.first, n);
+	if (n && !single_worker && gets)
+		memcpy((char *)x->recv +
+			   exchange_ring_offset((operation_is_scatter(&x->of) ? at.offset : at.first) * size,
+						x->recv_ring),
+		       sink, n * size);
+	if (x->landed && (n || root))
+		x->landed(x, at.first, n);
 }
 
 /* Runs at most n chunks of an operation, as far as they are filled. */
@@ -515,6 +520,13 @@ static void read_submit(struct world *w, struct local_submit *s)
 	if (where & 64)
 		s->of.tensors = 3;
 	s->of.root = where >> 7 && s->of.op == FRAME_OP_BROADCAST;
+	if ((where & 80) == 80) {
+		s->of.sharded = 1;
+		s->of.parts = 1 + (where >> 7);
+		s->of.tensors = 0;
+		s->of.count *= s->of.parts;
+		s->missing = 0;
+	}
 }
 
 static void say_submit(struct world *w, unsigned from, unsigned n)

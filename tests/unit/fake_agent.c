@@ -50,6 +50,8 @@ static void port_send(void *ctx, struct local_client *client, const union local_
 	ck_assert_ptr_nonnull(c->client);
 	ck_assert(!c->dropped);
 	ck_assert_int_eq(fd >= 0, m->head.type == LOCAL_ALLOCED && m->alloced.code == 0);
+	if (m->head.type == LOCAL_READY || m->head.type == LOCAL_DONE)
+		c->can_shard = m->head.type == LOCAL_READY ? m->ready.can_shard : m->done.can_shard;
 	if (m->head.type == LOCAL_PING)
 		c->pings++;
 	else

@@ -27,6 +27,7 @@ struct fake_client {
 	void *buffer[FAKE_BUFFERS]; /* memory by id */
 	uint64_t seq;               /* of its next operation */
 	uint64_t tx_bytes;          /* of the last COUNTERS */
+	bool can_shard;             /* of the last READY or DONE */
 };
 
 struct fake_engine {

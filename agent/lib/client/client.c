@@ -79,8 +79,8 @@ static int client_plan_memory(struct client *c, const struct backend_request *re
 	return RS_OK;
 }
 
-/* The memory of a sharded operation. If both buffers are shared, nothing is copied. Else a
- * stage has all parts: the input is copied there as a whole, and the result comes to
+/* The memory of a sharded operation. If both buffers are shared, nothing is copied. Else
+ * a stage has all parts: the input is copied there as a whole, and the result comes to
  * where it belongs among them. */
 static int client_plan_sharded(struct client *c, const struct backend_request *req, struct client_op *op,
 			       struct local_submit *s, struct rs_err *e)

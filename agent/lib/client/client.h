@@ -46,12 +46,12 @@ struct client_op {
 	char *to;                    /* where input is copied to; NULL: it is shared already */
 	const char *result;          /* of a sharded operation with a stage: where in it the result is */
 	size_t result_bytes;
-	size_t bytes, size;          /* of all elements, and of one */
-	size_t ring;                 /* bytes of the ring at `to`; equal to `bytes`: it is not a ring */
-	size_t filled;               /* input bytes that the agent knows of; belongs to the thread that fills */
-	_Atomic size_t copied;       /* bytes copied out; written by the reader */
-	bool filling;                /* a thread copies input in, and uses req */
-	_Atomic uint64_t *counter;   /* elements that have landed, which the agent counts; NULL: it does not */
+	size_t bytes, size;        /* of all elements, and of one */
+	size_t ring;               /* bytes of the ring at `to`; equal to `bytes`: it is not a ring */
+	size_t filled;             /* input bytes that the agent knows of; belongs to the thread that fills */
+	_Atomic size_t copied;     /* bytes copied out; written by the reader */
+	bool filling;              /* a thread copies input in, and uses req */
+	_Atomic uint64_t *counter; /* elements that have landed, which the agent counts; NULL: it does not */
 };
 
 /* One connection to the agent. Invariants: at most one thread is the reader; once broken

@@ -37,7 +37,7 @@ struct local_op {
 	void *stage;
 	size_t stage_bytes;
 	void *scratch; /* in the stage: float32 sums of the chunk that is filled, if they are rounded; else NULL */
-	bool filling; /* in job->filling */
+	bool filling;  /* in job->filling */
 	struct local_op *next_filling, **filling_at;
 	_Atomic uint64_t ready; /* elements that all local ranks have filled; grows while filling */
 

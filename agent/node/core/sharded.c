@@ -30,7 +30,8 @@ bool local_job_can_shard(const struct local_job *j)
 {
 	const struct local_hub *h = j->hub;
 
-	return local_job_shards(j) && (j->single_worker || h->ports.engine_can_shard(h->ctx, j->engine));
+	return j->state == JOB_RUNNING && local_job_shards(j) &&
+	       (j->single_worker || h->ports.engine_can_shard(h->ctx, j->engine));
 }
 
 int local_sharded_check(const struct local_job *j, const struct local_submit *s, struct rs_err *e)
@@ -94,11 +95,11 @@ unsigned local_sharded_owner(const struct local_op *op, uint64_t element)
 
 /* The stage of a reduce-scatter. */
 struct sharded_layout {
-	uint64_t ring;   /* bytes of the sums that are kept at a time; 0: all of them */
-	size_t sums;     /* bytes of the sums: float32 ones, or elements of the dtype */
-	size_t result;   /* offset of the result of the node's part; of one chunk of it if the node is alone */
-	size_t scratch;  /* offset of the float32 sums of a chunk that is rounded */
-	size_t all;      /* bytes */
+	uint64_t ring;  /* bytes of the sums that are kept at a time; 0: all of them */
+	size_t sums;    /* bytes of the sums: float32 ones, or elements of the dtype */
+	size_t result;  /* offset of the result of the node's part; of one chunk of it if the node is alone */
+	size_t scratch; /* offset of the float32 sums of a chunk that is rounded */
+	size_t all;     /* bytes */
 };
 
 static struct sharded_layout sharded_layout_of(const struct local_op *op)

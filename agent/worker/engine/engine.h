@@ -27,7 +27,7 @@ struct engine_options {
 	uint32_t connect_ms;
 	const struct rs_log *log; /* may be NULL; must stay valid */
 	bool single_worker;       /* as in exchange_options */
-	bool no_shards; /* this worker's ranks are not such that the job can have sharded operations */
+	bool no_shards;           /* this worker's ranks are not such that the job can have sharded operations */
 	bool reconfigures; /* engine_reconfigure may be called: connections are kept when a generation has failed */
 	bool callers_run; /* engine_submit, engine_wait and engine_busy_poll may run the engine on the calling thread */
 	/* Called like callbacks of operations. on_ready is called at most once and first;

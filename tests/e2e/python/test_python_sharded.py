@@ -14,11 +14,16 @@ def worker(function):
     return [harness.PYTHON, WORKER, function]
 
 
+def uneven(rank):
+    """The places of three ranks on two nodes."""
+    return {"GROUP_RANK": min(rank, 1), "GROUP_WORLD_SIZE": 2}
+
+
 class Sharded(unittest.TestCase):
-    def right(self, function, world_size, **cluster):
+    def right(self, function, world_size, env=None, **cluster):
         with harness.Cluster(reducers=2, **cluster) as c:
-            for p in c.run(world_size, worker(function), timeout=120):
-                p.said("right")
+            for p in c.run(world_size, worker(function), timeout=120, env=env):
+                self.assertIsNot(p.said("right").get("can_shard"), False)
 
     def test_table(self):
         for world_size in (2, 3, 4):
@@ -33,9 +38,26 @@ class Sharded(unittest.TestCase):
             with self.subTest(world_size):
                 self.right("mixed", world_size)
 
-    def test_reducer_killed_in_the_middle(self):
-        with harness.Cluster(reducers=3) as c:
-            procs = c.start_workers(3, worker("failover"))
+    def test_table_on_nodes(self):
+        for world_size, agents in ((4, 2), (6, 3), (3, 1)):
+            with self.subTest(world_size, agents=agents):
+                self.right("table", world_size, agents=agents)
+
+    def test_table_on_nodes_in_rank_order_with_exact_partial_sums(self):
+        self.right("table", 4, agents=2, config={"job": {"deterministic": True, "partials": "exact"}})
+
+    def test_table_with_an_agent_for_each_rank(self):
+        self.right("table", 2, agents=2)
+
+    def test_table_on_a_node_without_a_daemon(self):
+        self.right("table", 3, env={"REDUCTION_MODE": "node"})
+
+    def test_many_at_once_on_nodes(self):
+        self.right("mixed", 4, agents=2)
+
+    def killed_in_the_middle(self, world_size, **cluster):
+        with harness.Cluster(reducers=3, **cluster) as c:
+            procs = c.start_workers(world_size, worker("failover"))
             for p in procs:
                 p.said("half way", 60)
             c.reducers[1].kill()
@@ -45,20 +67,35 @@ class Sharded(unittest.TestCase):
                 p.said("right", 60)
             c.wait_all(procs)
 
-    def test_reducer_killed_while_data_flows(self):
-        with harness.Cluster(reducers=2) as c:
-            procs = c.start_workers(2, worker("streaming"))
+    def test_reducer_killed_in_the_middle(self):
+        self.killed_in_the_middle(3)
+
+    def test_reducer_killed_in_the_middle_of_nodes(self):
+        for partials in ("rounded", "exact"):
+            with self.subTest(partials):
+                self.killed_in_the_middle(4, agents=2, config={"job": {"partials": partials}})
+
+    def killed_while_data_flows(self, world_size, **cluster):
+        with harness.Cluster(reducers=2, **cluster) as c:
+            procs = c.start_workers(world_size, worker("streaming"))
             procs[0].said("flows", 60)
             c.reducers[0].kill()
             for p in procs:
                 p.said("right", 60)
             c.wait_all(procs)
 
+    def test_reducer_killed_while_data_flows(self):
+        self.killed_while_data_flows(2)
+
+    def test_reducer_killed_while_data_of_nodes_flows(self):
+        self.killed_while_data_flows(4, agents=2)
+
 
 class Arguments(unittest.TestCase):
     def check(self, code, world_size=2, agents=0, **cluster):
         with harness.Cluster(reducers=2, agents=agents, **cluster) as c:
-            return c.run(world_size, program(code), env={"REDUCTION_BUILD": str(harness.BUILD)})
+            places = uneven if world_size % max(1, agents) else lambda rank: {}
+            return c.run(world_size, program(code), env=lambda r: {"REDUCTION_BUILD": harness.BUILD, **places(r)})
 
     def test_shapes(self):
         self.check("""
@@ -134,18 +171,19 @@ class Arguments(unittest.TestCase):
             same(comm.all_gather(x), np.arange(5.0))
         """, world_size=1)
 
-    def test_with_an_agent(self):
-        """An agent has no such operations: the error says so, and the communicator goes on."""
+    def test_nodes_that_are_not_alike(self):
+        """One rank on the first node and two on the other: the error says so, and the communicator goes on."""
         self.check(
             """
             assert comm.can_shard is False
-            x = np.arange(4.0)
+            x = np.arange(3.0)
             for call in (comm.reduce_scatter, comm.all_gather):
-                exc = raises(reduction.ReductionError, "agents have no reduce-scatter and no all-gather", call, x)
+                exc = raises(reduction.ReductionError, "equally many in the order of ranks", call, x)
                 assert "REDUCTION_MODE=direct" in str(exc)
-            same(comm.all_reduce(x), 2 * np.arange(4.0))
+            same(comm.all_reduce(x), 3 * np.arange(3.0))
             """,
-            agents=1,
+            world_size=3,
+            agents=2,
         )
 
     def test_closed(self):

@@ -30,7 +30,13 @@ class Sharded(unittest.TestCase):
 
     def test_agents(self):
         with harness.Cluster(reducers=2, agents=2) as c:
-            c.run(4, worker("unsharded", "check_forms"), timeout=120)
+            functions = "check_scatters", "check_forms", "check_order", "functional", "dtensor"
+            c.run(4, worker(*functions), timeout=120)
+
+    def test_nodes_that_are_not_alike(self):
+        with harness.Cluster(reducers=2, agents=2) as c:
+            places = lambda rank: {"GROUP_RANK": min(rank, 1), "GROUP_WORLD_SIZE": 2}  # noqa: E731
+            c.run(3, worker("unsharded", "check_forms"), timeout=120, env=places)
 
     def test_trainings_of_two_ranks(self):
         with harness.Cluster(reducers=2) as c:
@@ -42,7 +48,7 @@ class Sharded(unittest.TestCase):
 
     def test_training_with_agents(self):
         with harness.Cluster(reducers=2, agents=2) as c:
-            c.run(4, worker("zero"), timeout=120)
+            c.run(4, worker("fsdp2", "zero"), timeout=180)
 
     def test_reducer_killed_in_a_step(self):
         with harness.Cluster(reducers=2) as c:

@@ -36,7 +36,6 @@ static bool fake_can_shard(struct backend *b)
 }
 
 static const struct backend_vtbl direct = {.submit = fake_submit, .can_shard = fake_can_shard};
-static const struct backend_vtbl agent = {.submit = fake_submit};
 
 static struct reduction_comm *open_comm(struct fake *f, const struct backend_vtbl *v, bool shards)
 {
@@ -122,7 +121,6 @@ static const struct {
 	int device, code;
 	int can; /* what reduction_can_shard() returns */
 } kinds[] = {
-    {"an agent", "an agent or local rank 0 serves", &agent, false, REDUCTION_HOST, RS_EUNSUPPORTED, 0},
     {"an older release", "a rank or a reducer of this job knows no", &direct, false, REDUCTION_HOST, RS_EUNSUPPORTED,
      0},
     {"a GPU", "take host memory: device is 2, REDUCTION_HOST was expected", &direct, true, 2, RS_EUNSUPPORTED, 1},

@@ -13,10 +13,10 @@ static const struct {
 	enum { CLIENT = 1, AGENT = 2, BOTH = CLIENT | AGENT } from;
 } types[] = {
     {LOCAL_HELLO, "HELLO", 496, CLIENT},    {LOCAL_WELCOME, "WELCOME", 48, AGENT},
-    {LOCAL_REFUSED, "REFUSED", 528, AGENT}, {LOCAL_READY, "READY", 8, AGENT},
+    {LOCAL_REFUSED, "REFUSED", 528, AGENT}, {LOCAL_READY, "READY", 16, AGENT},
     {LOCAL_ALLOC, "ALLOC", 16, CLIENT},     {LOCAL_ALLOCED, "ALLOCED", 536, AGENT},
     {LOCAL_FREE, "FREE", 16, CLIENT},       {LOCAL_SUBMIT, "SUBMIT", 152, CLIENT},
-    {LOCAL_DONE, "DONE", 528, AGENT},       {LOCAL_ABORT, "ABORT", 528, BOTH},
+    {LOCAL_DONE, "DONE", 536, AGENT},       {LOCAL_ABORT, "ABORT", 528, BOTH},
     {LOCAL_STATS, "STATS", 8, CLIENT},      {LOCAL_COUNTERS, "COUNTERS", 24, AGENT},
     {LOCAL_GOODBYE, "GOODBYE", 8, CLIENT},  {LOCAL_FILLED, "FILLED", 24, CLIENT},
     {LOCAL_LANDED, "LANDED", 8, AGENT},     {LOCAL_PING, "PING", 8, AGENT},
@@ -56,7 +56,7 @@ START_TEST(other_versions_and_types_are_refused)
 	local_init(&m, LOCAL_STATS);
 	m.head.version = LOCAL_VERSION + 1;
 	ck_assert_int_eq(local_check(&m, m.head.bytes, true, &e), RS_EPROTO);
-	ck_assert_str_eq(e.msg, "version 8 of the local protocol, expected version 7");
+	ck_assert_str_eq(e.msg, "version 9 of the local protocol, expected version 8");
 	for (unsigned type = 0; type < 70000; type += type < 20 ? 1 : 777) {
 		bool known = type >= 1 && type < LOCAL_TYPE_NR;
 

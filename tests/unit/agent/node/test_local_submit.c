@@ -194,7 +194,7 @@ static const struct {
 	struct local_submit s;
 	const char *sentence;
 } wrong[] = {
-    {{.of = {.count = 4, .sharded = 1, .parts = 2}}, "SUBMIT of a sharded operation, which agents do not have"},
+    {{.of = {.count = 4, .sharded = 1, .parts = 2}}, "SUBMIT of 4 elements in 2 parts in a world of 4"},
     {{.of.seq = 1}, "SUBMIT of operation 1, expected 0"},
     {{.of.dtype = RS_DTYPE_NR}, "SUBMIT with unknown dtype 10 of 0 bytes"},
     {{.of.dtype = 15}, "SUBMIT with unknown dtype 15 of 0 bytes"},
