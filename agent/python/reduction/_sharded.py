@@ -108,10 +108,9 @@ class ShardedCalls:
     def can_shard(self) -> bool:
         """True if reduce_scatter() and all_gather() work here.
 
-        False: an agent or another process of this node serves this process, or a rank or reducer of the job has an
-        older release. It may be False on some ranks until an operation is done, if a reducer was lost or missing
-        at the start: call barrier() before you ask. After that it is equal on all ranks that talk to the reducers
-        themselves.
+        False: a rank or reducer of the job has an older release, or agents serve nodes that have not equally many ranks
+        in their order. It may be False on some ranks until an operation is done, if a reducer was lost or missing
+        at the start: call barrier() before you ask. After that it is equal on all ranks.
         """
         with self._ending:
             return self._lib.reduction_can_shard(self._usable()) == 1
@@ -130,7 +129,7 @@ class ShardedCalls:
     ) -> Any:
         """Combines `array` over all ranks; each rank gets one of `world_size` equal parts: rank r gets part r.
 
-        Each rank must talk to the reducers itself (see `can_shard`), and the memory must be the host's.
+        `can_shard` must be True, and the memory must be the host's.
 
         Args:
             array: the parts of all ranks, one behind the other.
@@ -163,7 +162,7 @@ class ShardedCalls:
     ) -> Any:
         """Gathers `array` of all ranks in the order of the ranks: each rank gets all of them.
 
-        Each rank must talk to the reducers itself (see `can_shard`), and the memory must be the host's.
+        `can_shard` must be True, and the memory must be the host's.
 
         Args:
             array: this rank's part. All ranks have equally many elements. It may be this rank's part of `out`.
