@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""DeepSpeed on CPUs: worker_torch_deepspeed.py BACKEND STAGE... trains with each of these stages of ZeRO over the default
-process group, and prints the losses.
+"""DeepSpeed on CPUs: worker_torch_deepspeed.py BACKEND STAGE... trains with each of these stages of ZeRO over the
+default process group, and prints the losses.
 """
 
 import json

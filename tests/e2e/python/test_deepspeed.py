@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # run: beside-others no-tsan all-only
-"""Training with DeepSpeed's ZeRO on CPUs over the process group `reduction`, beside gloo. Skips without DeepSpeed, which
-is in PyPI."""
+"""Training with DeepSpeed's ZeRO on CPUs over the process group `reduction`, beside gloo. Skips without DeepSpeed,
+which is in PyPI."""
 
 import json
 import subprocess
@@ -20,7 +20,8 @@ class DeepSpeed(unittest.TestCase):
         """Returns the losses of all stages on each rank."""
         with harness.Cluster(reducers=2) as c:
             procs = c.run(world_size, [harness.PYTHON, WORKER, backend, *map(str, STAGES)], timeout=180)
-            return [[json.loads(p.wait_text(rf"stage {stage}: (.*)", stream="out")[1]) for stage in STAGES] for p in procs]
+            said = [[p.wait_text(rf"stage {stage}: (.*)", stream="out")[1] for stage in STAGES] for p in procs]
+            return [list(map(json.loads, each)) for each in said]
 
     def test_stages(self):
         for world_size in (2, 3):
