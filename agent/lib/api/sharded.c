@@ -27,11 +27,6 @@ static int sharded_of(struct backend_request *r, const struct reduction_comm *c,
 /* Checks that this process can do it. */
 static int sharded_possible(const struct backend_request *r, struct reduction_comm *c, struct rs_err *e)
 {
-	if (r->device)
-		return rs_fail(e, RS_EUNSUPPORTED,
-			       "reduce-scatter and all-gather take host memory: device is %u, REDUCTION_HOST was "
-			       "expected",
-			       r->device - 1);
 	if (!c->backend->v->can_shard)
 		return rs_fail(e, RS_EUNSUPPORTED,
 			       "an agent or local rank 0 serves this process, and agents have no reduce-scatter and no "
@@ -44,7 +39,12 @@ static int sharded_possible(const struct backend_request *r, struct reduction_co
 		    "a rank or a reducer of this job knows no reduce-scatter and no all-gather: start a "
 		    "newer release everywhere, without job.features: baseline. Or the job has started without "
 		    "some of its reducers: then call reduction_barrier() first");
-	return RS_OK;
+	if (r->device && !c->backend->sharded_rings)
+		return rs_fail(e, RS_EUNSUPPORTED,
+			       "behind an agent reduce-scatter and all-gather take host memory alone: device is %u, "
+			       "REDUCTION_HOST was expected; or open with REDUCTION_MODE=direct",
+			       r->device - 1);
+	return comm_check_device(c, r, e);
 }
 
 /* Checks that the buffer of one part is the own place in the buffer of all parts, or

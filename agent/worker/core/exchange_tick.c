@@ -115,7 +115,8 @@ static uint64_t exchange_op_deadline(const struct exchange *x, uint64_t now_ms)
 
 	if (!op_ms || !op)
 		return UINT64_MAX;
-	if (op->ready && atomic_load_explicit(op->ready, memory_order_relaxed) < op->of.count)
+	if (op->ready &&
+	    atomic_load_explicit(op->ready, memory_order_relaxed) < operation_staged(&op->of, op->chunk_elems))
 		return now_ms + op_ms;
 	return op->started_ms + op_ms;
 }

@@ -125,7 +125,8 @@ static const struct {
     {"an agent", "an agent or local rank 0 serves", &agent, false, REDUCTION_HOST, RS_EUNSUPPORTED, 0},
     {"an older release", "a rank or a reducer of this job knows no", &direct, false, REDUCTION_HOST, RS_EUNSUPPORTED,
      0},
-    {"a GPU", "take host memory: device is 2, REDUCTION_HOST was expected", &direct, true, 2, RS_EUNSUPPORTED, 1},
+    {"a GPU behind an agent", "take host memory alone: device is 2, REDUCTION_HOST was expected", &direct, true, 2,
+     RS_EUNSUPPORTED, 1},
     {"host memory", NULL, &direct, true, REDUCTION_HOST, 0, 1},
 };
 
