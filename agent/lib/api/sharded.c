@@ -90,7 +90,9 @@ int reduction_can_shard(const reduction_comm *comm)
 {
 	if (!comm)
 		return -1;
-	return comm->backend->v->can_shard && comm->backend->v->can_shard(comm->backend);
+	if (!comm->backend->v->can_shard || !comm->backend->v->can_shard(comm->backend))
+		return 0;
+	return comm->backend->sharded_rings ? 2 : 1;
 }
 
 int reduction_reduce_scatter_async(reduction_comm *comm, const void *send, void *recv, size_t count,

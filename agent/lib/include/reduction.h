@@ -243,8 +243,9 @@ REDUCTION_API int reduction_all_gather_async(reduction_comm *comm, const void *s
 					     reduction_dtype dtype, const char *name, reduction_request **ret,
 					     reduction_error *err);
 
-/* Returns 1 if this process can start reduce-scatters and all-gathers, 0 if not: an agent
- * serves it, or a rank or a reducer of the job has an older release. It may be 0 on some
+/* Returns 2 if this process can start reduce-scatters and all-gathers, 1 if it can with
+ * buffers in its own memory only and not in a GPU's, 0 if not: an agent serves it, or a
+ * rank or a reducer of the job has an older release. It may be 0 on some
  * ranks until an operation is done, if a reducer was lost or missing at the start: call
  * reduction_barrier() before you ask. From then on it is the same on all ranks that no
  * agent serves. -1: comm is NULL. */
@@ -338,7 +339,8 @@ REDUCTION_API int reduction_broadcast_tensor(reduction_comm *comm, const reducti
 					     reduction_error *err);
 
 /* The same for sharded operations; tensor->count is the number of elements of one part.
- * The memory must be the process's own. */
+ * Memory of a GPU must be that of both buffers, and needs reduction_can_shard() to be 2;
+ * ranks may differ. */
 REDUCTION_API int reduction_reduce_scatter_tensor_async(reduction_comm *comm, const reduction_tensor *tensor,
 							reduction_request **ret, reduction_error *err);
 REDUCTION_API int reduction_all_gather_tensor_async(reduction_comm *comm, const reduction_tensor *tensor,

@@ -332,10 +332,11 @@ class Work(_BaseWork):
         return self._value
 
 
-def _agreed(comm: Communicator) -> bool:
-    """Returns True if all ranks can shard. Each calls it first of all, and waits until all have."""
+def _agreed(comm: Communicator) -> int:
+    """Returns what all ranks can shard: 0 nothing, 1 tensors of the host, 2 also those of a GPU. Each calls it first of
+    all, and waits until all have."""
     comm.barrier()  # what a rank can do is known when an operation is done
-    return bool(comm.all_reduce(torch.tensor([comm.can_shard], dtype=torch.int32), "min", name="who can shard"))
+    return int(comm.all_reduce(torch.tensor([comm._can_shard()], dtype=torch.int32), "min", name="who can shard"))
 
 
 class Channel:
@@ -361,7 +362,8 @@ class Channel:
         agrees: bool = False,
     ):
         self._timeout, self._agrees = timeout, agrees
-        self.shards = False  # all ranks can shard, and know it; set before the first operation begins
+        # what all ranks can shard, and know it; set before the first operation begins
+        self.shards = self.shards_gpu = False
         self.members = members
         self._open = open_communicator
         self._pid = os.getpid()
@@ -452,7 +454,8 @@ class Channel:
     def _open_and_agree(self) -> Communicator:
         comm = self._open()
         try:
-            self.shards = self._agrees and _agreed(comm)
+            agreed = _agreed(comm) if self._agrees else 0
+            self.shards, self.shards_gpu = agreed > 0, agreed > 1
         except BaseException:
             comm.close()
             raise
