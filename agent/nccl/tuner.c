@@ -43,6 +43,7 @@ void tuner_init(struct tuner *t, const struct rs_config *cfg, double link, size_
 	    .reducers = larger(1, busiest(cfg, link, n)),
 	    .us_per_byte = 8e6 / link,
 	    .from = SIZE_MAX,
+	    .shards = !cfg->job.baseline,
 	};
 	gain = t->ring - t->reducers;
 	if (always)
@@ -70,7 +71,7 @@ void tuner_choose(const struct tuner *t, int collective, size_t bytes, float *co
 	if (!direct || !chain)
 		return;
 	if ((collective == NCCL_ALL_GATHER || collective == NCCL_REDUCE_SCATTER) && *direct >= 0)
-		*direct = TUNER_DEAR;
+		*direct = t->shards ? *direct + more : TUNER_DEAR;
 	if (collective != NCCL_ALL_REDUCE)
 		return;
 	if (bytes < t->from) {

@@ -13,6 +13,9 @@
 
 struct residual;
 
+/* Of a sharded operation of which this rank owns no part. */
+#define EXCHANGE_NO_PART UINT32_MAX
+
 /* One operation on this worker. The submitter sets the first part and keeps the struct
  * until done() is called. Invariant between submit and done: chunks_left <= chunks, and
  * chunks_left > 0. */
@@ -30,7 +33,7 @@ struct exchange_op {
 	 * range for float16. */
 	bool partials;
 	bool root;     /* of a broadcast: this rank sends the data; recv is not written */
-	uint32_t part; /* if sharded: the own part. Then it is not wide */
+	uint32_t part; /* if sharded: the own part, or EXCHANGE_NO_PART. Then it is not wide */
 	/* If sharded: send and recv are one stage, where the chunks stand in their order
 	 * (operation_stride), and `ready` counts its elements. False: there are no rings
 	 * and no `ready`. */
