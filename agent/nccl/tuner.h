@@ -48,8 +48,9 @@ bool tuner_is_slower(const struct tuner *t, size_t bytes);
 /* Changes costs[algorithms][protocols], in microseconds, negative where NCCL cannot.
  * All-reduces of t->from bytes or more get the cheapest algorithm that goes through the
  * reducers, if there is one; for smaller ones the reducers' time is added. To all-gathers
- * and reduce-scatters through CollNet Direct it is added at any size, so that NCCL takes
- * that where its costs say that it helps. Any thread. */
+ * and reduce-scatters through CollNet Direct the reducers' whole time is added, since the
+ * costs of some releases have their bytes at the speed within a node: so NCCL takes that
+ * only where its shorter latency surely outweighs it. Any thread. */
 void tuner_choose(const struct tuner *t, int collective, size_t bytes, float *costs, int algorithms, int protocols);
 
 #endif
