@@ -38,6 +38,15 @@ the rest of a block is not added
 a sum is not encoded
 	server/core/slot.c
 	s/if \(o->down && s->elems\)/if (0)/
+a chunk is sent before it is in its stage
+	agent/worker/core/stream.c
+	s/memory_order_acquire\) < at\.staged \+ elems/memory_order_acquire) < at.staged/
+a contribution is retained in a ring that is used again
+	agent/worker/core/link_io.c
+	s/\? !op->send_ring && /? /
+a full ring counts as a late submitter
+	agent/worker/core/exchange_tick.c
+	s/ && \(op->chunks - op->chunks_left\) \* stride >= ready//
 an encoded chunk is overwritten before it is sent
 	agent/worker/core/encoded.h
 	s/s->tail - s->sent < ENCODED_STAGE/1/
