@@ -387,8 +387,8 @@ the own part of an all-gather is not copied
 	agent/worker/core/link_io.c
 	s/if \(operation_is_gather\(&f->head.of\) && outgoing_is_root\(f\)\)/if (0)/
 the result of a part is put among all parts
-	agent/worker/core/link_io.c
-	s/operation_is_scatter\(&op->of\) \? at.offset : at.first/at.first/
+	agent/worker/core/exchange_op.h
+	s/operation_is_scatter\(&op->of\) \? at->offset : at->first/at->first/
 an owner contributes the part that it has
 	agent/worker/core/retain.h
 	s/ && !\(k->head.flags & FRAME_ROOT\);/;/
