@@ -4,7 +4,8 @@
  *
  * NCCL calls listen on one rank of each node, exchanges the handles, and calls connect on
  * these ranks, the members. Then one thread of NCCL calls iallreduce, iallgather,
- * ireducescatter and test, which never block. Every function returns an nccl_result and warns once about each error.
+ * ireducescatter and test, which never block. Every function returns an nccl_result and
+ * warns once about each error.
  *
  * Memory of a request is NCCL's. The engine uses it from that call until the request has
  * ended, and not after deregMr has returned: that ends the job if requests are pending. A

@@ -28,8 +28,8 @@ struct copier_tensor {
 int copier_new(struct copier **ret, struct backend *b, unsigned rank, const char *trace,
 	       void (*failed)(void *user, const struct rs_err *why), void *user, struct rs_err *e);
 
-/* Checks that `bytes` bytes at p are memory of that device. Any thread. Errors: RS_EINVAL; RS_EIO: the device cannot be
- * used. */
+/* Checks that `bytes` bytes at p are memory of that device. Any thread. Errors:
+ * RS_EINVAL; RS_EIO: the device cannot be used. */
 int copier_check(struct copier *c, int device, const void *p, uint64_t bytes, struct rs_err *e);
 
 /* Starts an operation of this rank on n tensors, which stand end to end in its bytes and,

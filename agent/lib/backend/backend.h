@@ -53,8 +53,8 @@ struct backend_request {
 	 * Nothing of the ring is written yet: `filled` says how much is. */
 	uint64_t ring;
 	/* With a ring: the first `bytes` bytes of the result are in it, or, of a root and
-	 * of other ranks' parts of a reduce-scatter, their places are free. Called with growing numbers before done(),
-	 * which covers the rest. Rules as for done(). */
+	 * of other ranks' parts of a reduce-scatter, their places are free. Called with
+	 * growing numbers before done(), which covers the rest. Rules as for done(). */
 	void (*landed)(struct backend_request *req, uint64_t bytes);
 	/* Called exactly once for each submitted request, on any thread; err is NULL on
 	 * success. The backend does not use the request afterwards. Must not block and
@@ -79,8 +79,9 @@ struct backend_vtbl {
 	 * thread. */
 	int (*submit)(struct backend *b, struct backend_request *req, struct rs_err *e);
 	/* The first `bytes` bytes of a request with a ring have been written, as far as
-	 * this rank contributes them, and may be sent, and their results may land. More than before, and not more than
-	 * fit the ring behind what is free. One thread for each request, not after done(). */
+	 * this rank contributes them, and may be sent, and their results may land. More
+	 * than before, and not more than fit the ring behind what is free. One thread for
+	 * each request, not after done(). */
 	void (*filled)(struct backend *b, struct backend_request *req, uint64_t bytes);
 	/* Optional. Runs the backend on the calling thread until done(of) or `until`
 	 * (CLOCK_MONOTONIC, NULL: no limit). done(of) becomes true when some request's

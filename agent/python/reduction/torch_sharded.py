@@ -3,13 +3,13 @@
 
 The happy path: the ranks of a group agree, when its communicator is opened, whether all of them can shard
 (`Communicator.can_shard`). If they can, each rank sends all parts of a reduce-scatter and receives its own, and sends
-its own part of an all-gather and receives all. Otherwise a reduce-scatter is an all-reduce of which each rank keeps its
-part (gloo's is no less, and knows no averages), and an all-gather is a broadcast of each part. Operations of at most
-SHARDED bytes on each rank are an all-reduce too, or those of `reduction.torch_others`. Which way an operation goes
-follows from its name, and the size and dtype of one rank's tensors, which are equal on all ranks. No call waits for
-other ranks, but for one: the group's first large operation on tensors of a GPU, which waits until the ranks have agreed.
-If they can shard, such operations go through the reducers as above, on the streams of `reduction.torch_stream`;
-otherwise, and if they are small, they are those of the inner group.
+its own part of an all-gather and receives all. Otherwise a reduce-scatter is an all-reduce of which each rank keeps
+its part (gloo's is no less, and knows no averages), and an all-gather is a broadcast of each part. Operations of at
+most SHARDED bytes on each rank are an all-reduce too, or those of `reduction.torch_others`. Which way an operation
+goes follows from its name, and the size and dtype of one rank's tensors, which are equal on all ranks. No call waits
+for other ranks, but for one: the group's first large operation on tensors of a GPU, which waits until the ranks have
+agreed. If they can shard, such operations go through the reducers as above, on the streams of
+`reduction.torch_stream`; otherwise, and if they are small, they are those of the inner group.
 Failure modes: those of `reduction.torch_work`.
 """
 

@@ -333,8 +333,7 @@ class Work(_BaseWork):
 
 
 def _agreed(comm: Communicator) -> int:
-    """Returns what all ranks can shard: 0 nothing, 1 tensors of the host, 2 also those of a GPU. Each calls it first of
-    all, and waits until all have."""
+    """Returns what all ranks can shard: 0 nothing, 1 tensors of the host, 2 also those of a GPU. All call it first."""
     comm.barrier()  # what a rank can do is known when an operation is done
     return int(comm.all_reduce(torch.tensor([comm._can_shard()], dtype=torch.int32), "min", name="who can shard"))
 
@@ -362,8 +361,7 @@ class Channel:
         agrees: bool = False,
     ):
         self._timeout, self._agrees = timeout, agrees
-        # what all ranks can shard, and know it; set before the first operation begins
-        self.shards = self.shards_gpu = False
+        self.shards = self.shards_gpu = False  # as all ranks have agreed; set before the first operation begins
         self.members = members
         self._open = open_communicator
         self._pid = os.getpid()

@@ -244,7 +244,7 @@ static void shard(struct rank *r, bool gather, bool in_place, size_t part, int d
 
 static void run_sharded(struct rank *r)
 {
-	/* less than a chunk, a few, and several rings; all but one end with a short chunk */
+	/* less than a chunk, a few, several rings; all but one end with a short chunk */
 	static const size_t parts[] = {1, 3, 1000, 8192, 8193, 100001, 2 * MEBI + 77};
 
 	open_gpu(r);

@@ -314,6 +314,7 @@ static void run_direct(struct rank *r)
 static bool shard(struct rank *r, void *comm, bool gather, size_t n)
 {
 	size_t all = n * (size_t)r->ranks, first = n * (size_t)r->rank;
+	int all_ranks = r->ranks * (r->ranks + 1) / 2;
 	float *part = device_allocate(n * 4), *whole = device_allocate(all * 4);
 	int rc;
 
@@ -330,8 +331,7 @@ static bool shard(struct rank *r, void *comm, bool gather, size_t n)
 	if (!rc)
 		rc = comm_wait(r, comm, 60);
 	for (size_t i = 0; i < (gather ? all : n) && !rc; i++) {
-		float want =
-		    gather ? (float)(i % 1009) : (float)((first + i) % 7 + 1) * (float)(r->ranks * (r->ranks + 1) / 2);
+		float want = gather ? (float)(i % 1009) : (float)((first + i) % 7 + 1) * (float)all_ranks;
 
 		rc = (gather ? whole : part)[i] != want;
 	}

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Slices of NCCL's all-gathers and reduce-scatters: their runs are the slice, in order, and
- * a rank's bytes are in one of them. */
+/* Slices of NCCL's all-gathers and reduce-scatters: their runs are the slice, in order,
+ * and a rank's bytes are in one of them. */
 #include "agent/nccl/slice.h"
 
 #include <check.h>
