@@ -187,8 +187,8 @@ init()
 
 def train(device):
     torch.manual_seed(7)
-    layers = [torch.nn.Sequential(torch.nn.Linear(200, 400), torch.nn.ReLU(), torch.nn.Linear(400, 200)) for _ in range(3)]
-    net = torch.nn.Sequential(*layers).to(device)
+    sizes = [(200, 400), (400, 300), (300, 200)]
+    net = torch.nn.Sequential(*(torch.nn.Sequential(torch.nn.Linear(*s), torch.nn.ReLU()) for s in sizes)).to(device)
     mesh = init_device_mesh(torch.device(device).type, (n,))
     for layer in net:
         fully_shard(layer, mesh=mesh)

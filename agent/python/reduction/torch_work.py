@@ -333,7 +333,7 @@ class Work(_BaseWork):
 
 
 def _agreed(comm: Communicator) -> int:
-    """Returns what all ranks can shard: 0 nothing, 1 tensors of the host, 2 also those of a GPU. All call it first."""
+    """Returns what all ranks can shard, see Channel.shards. Each calls it first of all, and waits until all have."""
     comm.barrier()  # what a rank can do is known when an operation is done
     return int(comm.all_reduce(torch.tensor([comm._can_shard()], dtype=torch.int32), "min", name="who can shard"))
 
@@ -361,7 +361,7 @@ class Channel:
         agrees: bool = False,
     ):
         self._timeout, self._agrees = timeout, agrees
-        self.shards = self.shards_gpu = False  # as all ranks have agreed; set before the first operation begins
+        self.shards = 0  # all ranks can shard 1: the host's tensors, 2: also a GPU's; set before the first operation
         self.members = members
         self._open = open_communicator
         self._pid = os.getpid()
@@ -452,8 +452,7 @@ class Channel:
     def _open_and_agree(self) -> Communicator:
         comm = self._open()
         try:
-            agreed = _agreed(comm) if self._agrees else 0
-            self.shards, self.shards_gpu = agreed > 0, agreed > 1
+            self.shards = _agreed(comm) if self._agrees else 0
         except BaseException:
             comm.close()
             raise
