@@ -46,7 +46,7 @@ a contribution is retained in a ring that is used again
 	s/\? !op->send_ring && /? /
 a full ring counts as a late submitter
 	agent/worker/core/exchange_tick.c
-	s/ && \(op->chunks - op->chunks_left\) \* stride >= ready//
+	s/ && op->chunks - op->chunks_left >= ready \/ stride//
 an encoded chunk is overwritten before it is sent
 	agent/worker/core/encoded.h
 	s/s->tail - s->sent < ENCODED_STAGE/1/

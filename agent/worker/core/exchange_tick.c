@@ -105,8 +105,8 @@ static void exchange_tick_end(struct exchange *x, uint64_t now_ms)
 	x->next_ms = open ? x->flush_by_ms : UINT64_MAX;
 }
 
-/* Returns whether an operation waits for its submitter: everything that is ready has its
- * result. A ring is ready only as far as results make room, so it must not count as the
+/* Returns whether an operation waits for its submitter: all chunks that are ready have
+ * their results. A ring is ready only as far as results make room, so it must not count as the
  * submitter's delay that other ranks are late. */
 static bool exchange_op_starves(const struct exchange_op *op)
 {
@@ -115,7 +115,7 @@ static bool exchange_op_starves(const struct exchange_op *op)
 	if (!op->ready)
 		return false;
 	ready = atomic_load_explicit(op->ready, memory_order_relaxed);
-	return ready < operation_staged(&op->of, op->chunk_elems) && (op->chunks - op->chunks_left) * stride >= ready;
+	return ready < operation_staged(&op->of, op->chunk_elems) && op->chunks - op->chunks_left >= ready / stride;
 }
 
 /* Returns the deadline of the oldest operation; UINT64_MAX: none. While an operation
