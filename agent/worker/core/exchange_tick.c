@@ -106,8 +106,8 @@ static void exchange_tick_end(struct exchange *x, uint64_t now_ms)
 }
 
 /* Returns whether an operation waits for its submitter: all chunks that are ready have
- * their results. A ring is ready only as far as results make room, so it must not count as the
- * submitter's delay that other ranks are late. */
+ * their results. A ring is ready only as far as results make room, so it must not count
+ * as the submitter's delay that other ranks are late. */
 static bool exchange_op_starves(const struct exchange_op *op)
 {
 	uint64_t ready, stride = operation_stride(&op->of, op->chunk_elems);
