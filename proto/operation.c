@@ -82,6 +82,7 @@ struct operation_place operation_place(const struct operation *o, uint32_t chunk
 	struct operation_place p = {.first = (uint64_t)chunk * chunk_elems};
 	uint64_t part = o->count;
 
+	p.staged = (uint64_t)chunk * operation_stride(o, chunk_elems);
 	if (o->sharded) {
 		part = o->count / o->parts;
 		p.offset = (uint64_t)(chunk / o->parts) * chunk_elems;
@@ -90,6 +91,21 @@ struct operation_place operation_place(const struct operation *o, uint32_t chunk
 	}
 	p.elems = frame_chunk_len(part, chunk_elems, o->sharded ? chunk / o->parts : chunk);
 	return p;
+}
+
+uint32_t operation_chunk_at(const struct operation *o, uint32_t chunk_elems, uint64_t first)
+{
+	uint64_t part, round;
+
+	if (chunk_elems == 0)
+		return 0;
+	if (!o->sharded)
+		return (uint32_t)(first / chunk_elems);
+	part = o->count / o->parts;
+	if (part == 0)
+		return 0;
+	round = first % part / chunk_elems;
+	return (uint32_t)(round * o->parts + (first / part + o->parts - round % o->parts) % o->parts);
 }
 
 int operation_check_same(const struct operation_call *call_a, const struct operation_call *call_b, struct rs_err *e)

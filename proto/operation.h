@@ -129,6 +129,7 @@ static inline uint32_t operation_down_bytes(const struct operation *o, uint32_t 
 struct operation_place {
 	uint64_t first;  /* its first element */
 	uint64_t offset; /* if sharded: the same, counted from the beginning of its part */
+	uint64_t staged; /* the same in a stage, where the chunks stand in their order (operation_stride) */
 	uint32_t elems;
 	uint32_t part; /* if sharded */
 };
@@ -149,6 +150,25 @@ uint64_t operation_chunks(const struct operation *o, uint32_t chunk_elems);
  * a chunk of each part in turn, and begins each round one part later: so neighbours in
  * the order of chunks have different owners, and each part is on all reducers. */
 struct operation_place operation_place(const struct operation *o, uint32_t chunk_elems, uint32_t chunk);
+/* Returns the chunk that begins at element `first` of the operation, the inverse of
+ * operation_place. */
+uint32_t operation_chunk_at(const struct operation *o, uint32_t chunk_elems, uint64_t first);
+
+/* Returns the elements from one chunk to the next in a stage, where the chunks stand in
+ * their order: those of a whole chunk, or of a part that is smaller. */
+static inline uint32_t operation_stride(const struct operation *o, uint32_t chunk_elems)
+{
+	uint64_t part = o->sharded ? o->count / o->parts : o->count;
+
+	return o->sharded && part < chunk_elems ? (uint32_t)part : chunk_elems;
+}
+
+/* Returns the elements of a stage for the whole operation: of a sharded one with gaps
+ * behind the short chunks at the ends of the parts. */
+static inline uint64_t operation_staged(const struct operation *o, uint32_t chunk_elems)
+{
+	return o->sharded ? operation_chunks(o, chunk_elems) * operation_stride(o, chunk_elems) : o->count;
+}
 
 /* Writes "an all-reduce sum of 10 float32" or the like into buf. */
 void operation_describe(char *buf, size_t size, const struct operation *o);

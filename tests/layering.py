@@ -122,7 +122,7 @@ FOLDERS = {
             "agent/node/core",
         ],
     ),
-    "agent/gpu/core": ("pieces of an operation on a device; no I/O", ["common"]),
+    "agent/gpu/core": ("pieces of an operation on a device; no I/O", ["common", "proto"]),
     "agent/gpu/cuda": ("copies from and to NVIDIA's GPUs", ["common"]),
     "agent/gpu/copier": (
         "copies between devices and the host memory of a backend",

@@ -31,9 +31,10 @@ $(B)/tests/unit/common/host/test_metrics: $(B)/common/host/http/answer.o $(libht
 # the records of jobs on disk
 $(B)/tests/unit/common/host/test_record_file: $(B)/common/host/record_file.o
 # the plugin's communicator, with an engine of the test
-$(B)/tests/unit/agent/nccl/test_coll: $(patsubst %,$(B)/agent/nccl/%.o,coll coll_open coll_close plugin device tuner)
+$(B)/tests/unit/agent/nccl/test_coll: $(patsubst %,$(B)/agent/nccl/%.o,coll coll_open coll_close plugin device slice tuner)
 $(B)/tests/unit/agent/nccl/test_coll: private WRAP := -Wl,--wrap=pthread_mutex_lock
 $(B)/tests/unit/agent/nccl/test_tuner: $(B)/agent/nccl/tuner.o
+$(B)/tests/unit/agent/nccl/test_slice: $(B)/agent/nccl/slice.o
 # the variables of MPI programs
 $(B)/tests/unit/agent/mpi/test_settings: $(patsubst %,$(B)/agent/mpi/%.o,settings report)
 # rules of reductionctl

@@ -231,6 +231,17 @@ struct nccl_net_v12 {
 	int (*set_attributes)(void *context, void *attributes);
 };
 
+/* A part of a slice of a collective. NCCL always gives one. */
+struct nccl_part_v8 {
+	void *registered, *address;
+	uint32_t bytes;
+};
+
+struct nccl_part {
+	void *registered, *address;
+	size_t bytes;
+};
+
 /* Tables of the collective network. */
 struct nccl_coll_v8 {
 	const char *name;
@@ -245,11 +256,12 @@ struct nccl_coll_v8 {
 	int (*deregister_memory)(void *coll, void *registered);
 	int (*iallreduce)(void *coll, void *send, void *recv, int count, int dtype, int op, void *send_registered,
 			  void *recv_registered, void **request);
-	/* NULL: NCCL does these itself, and respects that in versions of the table that
-	 * it knows itself. What it makes from an older table calls them all the same, so
-	 * each release of NCCL has to find its own version here. */
-	void *iallgather;
-	void *ireducescatter;
+	/* A slice of the buffer of the collective, which has part_bytes of each rank.
+	 * NCCL calls these for CollNet Direct alone. */
+	int (*iallgather)(void *coll, void *send, int n, struct nccl_part_v8 *recv, size_t part_bytes, size_t offset,
+			  size_t bytes, void *send_registered, void **request);
+	int (*ireducescatter)(void *coll, int n, struct nccl_part_v8 *send, void *recv, size_t part_bytes,
+			      size_t offset, size_t bytes, int dtype, int op, void *recv_registered, void **request);
 	int (*iflush)(void *coll, void *data, int bytes, void *registered, void **request);
 	int (*test)(void *request, int *done, int *bytes);
 	int (*close)(void *coll);
@@ -269,8 +281,10 @@ struct nccl_coll_v9 { /* also of version 10 */
 	int (*deregister_memory)(void *coll, void *registered);
 	int (*iallreduce)(void *coll, void *send, void *recv, size_t count, int dtype, int op, void *send_registered,
 			  void *recv_registered, void **request);
-	void *iallgather;
-	void *ireducescatter;
+	int (*iallgather)(void *coll, void *send, int n, struct nccl_part *recv, size_t part_bytes, size_t offset,
+			  size_t bytes, void *send_registered, void **request);
+	int (*ireducescatter)(void *coll, int n, struct nccl_part *send, void *recv, size_t part_bytes, size_t offset,
+			      size_t bytes, int dtype, int op, void *recv_registered, void **request);
 	int (*iflush)(void *coll, void *data, int bytes, void *registered, void **request);
 	int (*test)(void *request, int *done, int *bytes);
 	int (*close)(void *coll);
@@ -291,8 +305,10 @@ struct nccl_coll_v11 {
 	int (*deregister_memory)(void *coll, void *registered);
 	int (*iallreduce)(void *coll, void *send, void *recv, size_t count, int dtype, int op, void *send_registered,
 			  void *recv_registered, void **request);
-	void *iallgather;
-	void *ireducescatter;
+	int (*iallgather)(void *coll, void *send, int n, struct nccl_part *recv, size_t part_bytes, size_t offset,
+			  size_t bytes, void *send_registered, void **request);
+	int (*ireducescatter)(void *coll, int n, struct nccl_part *send, void *recv, size_t part_bytes, size_t offset,
+			      size_t bytes, int dtype, int op, void *recv_registered, void **request);
 	int (*iflush)(void *coll, void *data, int bytes, void *registered, void **request);
 	int (*test)(void *request, int *done, int *bytes);
 	int (*close)(void *coll);
@@ -314,8 +330,10 @@ struct nccl_coll_v12 {
 	int (*deregister_memory)(void *coll, void *registered);
 	int (*iallreduce)(void *coll, void *send, void *recv, size_t count, int dtype, int op, void *send_registered,
 			  void *recv_registered, void **request);
-	void *iallgather;
-	void *ireducescatter;
+	int (*iallgather)(void *coll, void *send, int n, struct nccl_part *recv, size_t part_bytes, size_t offset,
+			  size_t bytes, void *send_registered, void **request);
+	int (*ireducescatter)(void *coll, int n, struct nccl_part *send, void *recv, size_t part_bytes, size_t offset,
+			      size_t bytes, int dtype, int op, void *recv_registered, void **request);
 	int (*iflush)(void *coll, void *data, int bytes, void *registered, void **request);
 	int (*test)(void *request, int *done, int *bytes);
 	int (*close)(void *coll);

@@ -6,6 +6,7 @@
 #include "agent/nccl/coll_state.h"
 
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 enum { COLL_CLOSE_MS = 1000 }; /* for which closing waits for the other ranks */
@@ -67,9 +68,15 @@ static void coll_report_use(struct coll *c)
 
 	if (coll_is_broken(c, &e))
 		return;
-	if (c->started > 0) {
-		plugin_info(c->plugin, "communicator %s: rank %u is closed after %llu all-reduces of %llu bytes",
-			    c->job, c->rank, (unsigned long long)c->started, (unsigned long long)c->bytes);
+	if (c->started + c->slices > 0) {
+		char more[128] = "";
+
+		if (c->slices > 0)
+			snprintf(more, sizeof more,
+				 ", and %llu slices of all-gathers and reduce-scatters of %llu bytes",
+				 (unsigned long long)c->slices, (unsigned long long)c->moved);
+		plugin_info(c->plugin, "communicator %s: rank %u is closed after %llu all-reduces of %llu bytes%s",
+			    c->job, c->rank, (unsigned long long)c->started, (unsigned long long)c->bytes, more);
 		return;
 	}
 	rs_fail(&e, RS_ECONFIG,

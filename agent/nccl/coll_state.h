@@ -14,12 +14,24 @@
  * engine PENDING to ended. */
 enum coll_request_state { COLL_IDLE, COLL_PENDING, COLL_DONE, COLL_FAILED };
 
-/* One all-reduce. */
+/* Memory of NCCL that a request uses. */
+struct coll_buffers {
+	const void *send;
+	void *recv;
+	size_t send_bytes, recv_bytes;
+};
+
+/* One collective: an all-reduce, or a slice of an all-gather or a reduce-scatter, which
+ * is several operations. Invariant while it is pending: `left` of them have not ended,
+ * and left > 0. */
 struct coll_request {
-	struct exchange_op op;
+	struct exchange_op op[SLICE_RUNS];
 	struct coll *coll;
-	size_t bytes;
-	_Atomic int state; /* enum coll_request_state */
+	struct coll_buffers buffers;
+	size_t bytes; /* for test */
+	_Atomic unsigned left;
+	_Atomic bool failed; /* one of them has */
+	_Atomic int state;   /* enum coll_request_state */
 };
 
 /* Registered memory. */
@@ -43,6 +55,7 @@ struct coll {
 	struct coll_request requests[COLL_REQUESTS];
 	unsigned next;              /* the request to try first; NCCL's thread */
 	uint64_t started, bytes;    /* all-reduces and their bytes so far; NCCL's thread */
+	uint64_t slices, moved;     /* slices of other collectives and their bytes so far; NCCL's thread */
 	bool told;                  /* NCCL knows the error; NCCL's thread */
 	struct timespec told_until; /* when requests end, once `told`; NCCL's thread */
 

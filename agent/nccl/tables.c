@@ -330,6 +330,55 @@ static int coll_iallreduce_v8(void *coll, void *send, void *recv, int count, int
 				  request);
 }
 
+/* NCCL gives a slice as one part. */
+static int coll_refuse_parts(struct coll *c, int n)
+{
+	struct rs_err e;
+
+	rs_fail(&e, RS_EINVAL, "NCCL gave a slice in %d parts; one, as large as the slice, was expected", n);
+	return plugin_fail(coll_plugin(c), &e);
+}
+
+static int coll_iallgather_v9(void *coll, void *send, int n, struct nccl_part *recv, size_t part_bytes, size_t offset,
+			      size_t bytes, void *send_registered, void **request)
+{
+	(void)send_registered;
+	*request = NULL;
+	if (n != 1 || recv->bytes != bytes)
+		return coll_refuse_parts(coll, n);
+	return coll_all_gather(coll, send, recv->address,
+			       &(struct slice){.part = part_bytes, .offset = offset, .bytes = bytes}, request);
+}
+
+static int coll_iallgather_v8(void *coll, void *send, int n, struct nccl_part_v8 *recv, size_t part_bytes,
+			      size_t offset, size_t bytes, void *send_registered, void **request)
+{
+	struct nccl_part part = {.address = recv->address, .bytes = recv->bytes};
+
+	return coll_iallgather_v9(coll, send, n, &part, part_bytes, offset, bytes, send_registered, request);
+}
+
+static int coll_ireducescatter_v9(void *coll, int n, struct nccl_part *send, void *recv, size_t part_bytes,
+				  size_t offset, size_t bytes, int dtype, int op, void *recv_registered, void **request)
+{
+	(void)recv_registered;
+	*request = NULL;
+	if (n != 1 || send->bytes != bytes)
+		return coll_refuse_parts(coll, n);
+	return coll_reduce_scatter(coll, send->address, recv,
+				   &(struct slice){.part = part_bytes, .offset = offset, .bytes = bytes}, dtype, op,
+				   request);
+}
+
+static int coll_ireducescatter_v8(void *coll, int n, struct nccl_part_v8 *send, void *recv, size_t part_bytes,
+				  size_t offset, size_t bytes, int dtype, int op, void *recv_registered, void **request)
+{
+	struct nccl_part part = {.address = send->address, .bytes = send->bytes};
+
+	return coll_ireducescatter_v9(coll, n, &part, recv, part_bytes, offset, bytes, dtype, op, recv_registered,
+				      request);
+}
+
 static int coll_iflush(void *coll, void *data, int bytes, void *registered, void **request)
 {
 	(void)coll, (void)data, (void)bytes, (void)registered;
@@ -427,11 +476,23 @@ const struct nccl_net_v12 ncclNetPlugin_v12 = {
 	.close_listen = coll_close_listen_any
 
 const struct nccl_coll_v8 ncclCollNetPlugin_v8 = {
-    COLL_SAME, .init = init_v8, .properties = properties_v8, .listen = coll_listen_v8, .iallreduce = coll_iallreduce_v8,
+    COLL_SAME,
+    .init = init_v8,
+    .properties = properties_v8,
+    .listen = coll_listen_v8,
+    .iallreduce = coll_iallreduce_v8,
+    .iallgather = coll_iallgather_v8,
+    .ireducescatter = coll_ireducescatter_v8,
 };
 
 const struct nccl_coll_v9 ncclCollNetPlugin_v9 = {
-    COLL_SAME, .init = init_v8, .properties = properties_v9, .listen = coll_listen_v8, .iallreduce = coll_iallreduce_v9,
+    COLL_SAME,
+    .init = init_v8,
+    .properties = properties_v9,
+    .listen = coll_listen_v8,
+    .iallreduce = coll_iallreduce_v9,
+    .iallgather = coll_iallgather_v9,
+    .ireducescatter = coll_ireducescatter_v9,
 };
 
 const struct nccl_coll_v9 ncclCollNetPlugin_v10 = {
@@ -440,6 +501,8 @@ const struct nccl_coll_v9 ncclCollNetPlugin_v10 = {
     .properties = properties_v9,
     .listen = coll_listen_v8,
     .iallreduce = coll_iallreduce_v9,
+    .iallgather = coll_iallgather_v9,
+    .ireducescatter = coll_ireducescatter_v9,
 };
 
 const struct nccl_coll_v11 ncclCollNetPlugin_v11 = {
@@ -448,6 +511,8 @@ const struct nccl_coll_v11 ncclCollNetPlugin_v11 = {
     .properties = properties_v11,
     .listen = coll_listen_v11,
     .iallreduce = coll_iallreduce_v9,
+    .iallgather = coll_iallgather_v9,
+    .ireducescatter = coll_ireducescatter_v9,
     .finalize = finalize_v11,
 };
 
@@ -457,6 +522,8 @@ const struct nccl_coll_v12 ncclCollNetPlugin_v12 = {
     .properties = properties_v12,
     .listen = coll_listen_v11,
     .iallreduce = coll_iallreduce_v9,
+    .iallgather = coll_iallgather_v9,
+    .ireducescatter = coll_ireducescatter_v9,
     .finalize = finalize_v11,
 };
 

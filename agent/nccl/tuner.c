@@ -43,6 +43,7 @@ void tuner_init(struct tuner *t, const struct rs_config *cfg, double link, size_
 	    .reducers = larger(1, busiest(cfg, link, n)),
 	    .us_per_byte = 8e6 / link,
 	    .from = SIZE_MAX,
+	    .shards = !cfg->job.baseline,
 	};
 	gain = t->ring - t->reducers;
 	if (always)
@@ -65,12 +66,13 @@ void tuner_choose(const struct tuner *t, int collective, size_t bytes, float *co
 {
 	float *direct = cost_of(costs, algorithms, protocols, NCCL_COLLNET_DIRECT);
 	float *chain = cost_of(costs, algorithms, protocols, NCCL_COLLNET_CHAIN);
-	float more = (float)((double)bytes * t->us_per_byte * (t->reducers - 1));
+	double on_link = (double)bytes * t->us_per_byte;
+	float more = (float)(on_link * (t->reducers - 1));
 
 	if (!direct || !chain)
 		return;
 	if ((collective == NCCL_ALL_GATHER || collective == NCCL_REDUCE_SCATTER) && *direct >= 0)
-		*direct = TUNER_DEAR;
+		*direct = t->shards ? *direct + (float)(on_link * t->reducers) : TUNER_DEAR;
 	if (collective != NCCL_ALL_REDUCE)
 		return;
 	if (bytes < t->from) {

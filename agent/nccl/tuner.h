@@ -8,13 +8,18 @@
  * NCCL's own costs suppose that a collective network always takes 1. What the path
  * through the reducers takes longer than a tree or a ring before the first byte is
  * TUNER_LATENCY_US. So the reducers are faster from the size on whose time on the link,
- * times the difference of the two, is more than that. */
+ * times the difference of the two, is more than that.
+ *
+ * An all-gather or a reduce-scatter takes (n - 1) / n in a ring, and through the reducers
+ * as long as an all-reduce. So there the reducers gain nothing but the latency of the
+ * n - 1 steps of a ring, which is in NCCL's costs: they are faster for small ones. */
 #ifndef RS_AGENT_NCCL_TUNER_H
 #define RS_AGENT_NCCL_TUNER_H
 
 #include "agent/nccl/abi.h"
 #include "config/config.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 
 enum {
@@ -28,6 +33,7 @@ struct tuner {
 	double ring, reducers; /* times, with that of the payload on one link as 1 */
 	double us_per_byte;    /* of that link */
 	size_t from;           /* bytes of an all-reduce from which the reducers are faster; SIZE_MAX: never */
+	bool shards;           /* the job may have all-gathers and reduce-scatters */
 };
 
 /* `link`: bits a second of this node's network device, unless the configuration has
@@ -41,9 +47,10 @@ bool tuner_is_slower(const struct tuner *t, size_t bytes);
 
 /* Changes costs[algorithms][protocols], in microseconds, negative where NCCL cannot.
  * All-reduces of t->from bytes or more get the cheapest algorithm that goes through the
- * reducers, if there is one; for smaller ones the reducers' time is added. All-gather and
- * reduce-scatter do not get CollNet Direct, which would need functions that the plugin
- * does not have. Any thread. */
+ * reducers, if there is one; for smaller ones the reducers' time is added. To all-gathers
+ * and reduce-scatters through CollNet Direct the reducers' whole time is added, since the
+ * costs of some releases have their bytes at the speed within a node: so NCCL takes that
+ * only where its shorter latency surely outweighs it. Any thread. */
 void tuner_choose(const struct tuner *t, int collective, size_t bytes, float *costs, int algorithms, int protocols);
 
 #endif

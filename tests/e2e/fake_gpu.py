@@ -59,6 +59,13 @@ class Array:
         call("cuMemFree_v2", self.pointer)
 
 
+class View:
+    """Memory of another array."""
+
+    def __init__(self, shape, typestr, data):
+        self.__cuda_array_interface__ = {"shape": shape, "typestr": typestr, "data": data, "version": 3}
+
+
 class Exported:
     """An array that has only `__dlpack__`, of memory of the host or of a fake GPU; `device` None: the host's."""
 

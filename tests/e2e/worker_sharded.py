@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reduce-scatters and all-gathers against the oracle: worker_sharded.py FUNCTION."""
+"""Reduce-scatters and all-gathers against the oracle: worker_sharded.py FUNCTION [gpu]. With gpu the arrays of some
+functions are on a fake GPU."""
 
 import os
 import sys
@@ -14,6 +15,16 @@ comm = reduction.Communicator()
 rank, n = comm.rank, comm.world_size
 CHUNK = 32 << 10  # bytes
 PARTIALS = 1 < int(os.environ["LOCAL_WORLD_SIZE"]) < n  # nodes may have rounded their sums
+GPU = __import__("fake_gpu").Gpu() if "gpu" in sys.argv else None
+
+
+def placed(x):
+    """Returns x where the arrays are."""
+    return x if GPU is None else GPU.array(x)
+
+
+def values(x):
+    return x if GPU is None else x.get()
 
 
 def part_of(whole, of=rank):
@@ -109,13 +120,18 @@ def failover():
             listen()
             if rank != 0:
                 requests = start(sent, parts, "prod")
-        assert not oracle.check(dtype, "prod", "exact", [part_of(x) for x in sent], requests[0].wait())
-        assert np.array_equal(requests[1].wait(), np.concatenate(parts))
+        assert not oracle.check(dtype, "prod", "exact", [part_of(x) for x in sent], values(requests[0].wait()))
+        assert np.array_equal(values(requests[1].wait()), np.concatenate(parts))
     say("right")
 
 
 def start(sent, parts, op="sum"):
-    return comm.reduce_scatter(sent[rank].copy(), op, async_op=True), comm.all_gather(parts[rank], async_op=True)
+    if GPU is None:
+        return comm.reduce_scatter(sent[rank].copy(), op, async_op=True), comm.all_gather(parts[rank], async_op=True)
+    return (
+        comm.reduce_scatter(placed(sent[rank]), op, out=placed(np.zeros_like(parts[rank])), async_op=True),
+        comm.all_gather(placed(parts[rank]), placed(np.zeros_like(sent[rank])), async_op=True),
+    )
 
 
 def streaming():
@@ -127,8 +143,8 @@ def streaming():
         sent = contributions("float32", count, "exact", round_)
         parts = [oracle.make("float32", count, "exact", 1000 + round_, r) for r in range(n)]
         requests = start(sent, parts)
-        assert not oracle.check("float32", "sum", "exact", [part_of(x) for x in sent], requests[0].wait())
-        assert np.array_equal(requests[1].wait(), np.concatenate(parts))
+        assert not oracle.check("float32", "sum", "exact", [part_of(x) for x in sent], values(requests[0].wait()))
+        assert np.array_equal(values(requests[1].wait()), np.concatenate(parts))
         round_ += 1
         if round_ == 5:
             say("flows")

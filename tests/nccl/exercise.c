@@ -68,9 +68,9 @@ static void usage(void)
 
 static const struct test_case *find_case(const char *name)
 {
-	const struct test_case *lists[] = {coll_cases, net_cases};
+	const struct test_case *lists[] = {coll_cases, net_cases, slice_cases};
 
-	for (unsigned i = 0; name && i < 2; i++)
+	for (unsigned i = 0; name && i < sizeof lists / sizeof lists[0]; i++)
 		for (const struct test_case *c = lists[i]; c->name; c++)
 			if (strcmp(c->name, name) == 0)
 				return c;

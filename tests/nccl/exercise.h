@@ -74,6 +74,14 @@ int tables_open(struct tables *t, const char *library, int version);
 int tables_coll_listen(const struct tables *t, void *handle, void **listening);
 int tables_all_reduce(const struct tables *t, void *coll, void *send, void *recv, size_t count, int dtype, int op,
 		      void *send_registered, void *recv_registered, void **request);
+/* Bytes [offset, offset + bytes) of the parts of all ranks, one behind the other. */
+struct part_of {
+	size_t part, offset, bytes;
+};
+int tables_all_gather(const struct tables *t, void *coll, void *send, void *recv, const struct part_of *p,
+		      void *registered, void **request);
+int tables_reduce_scatter(const struct tables *t, void *coll, void *send, void *recv, const struct part_of *p,
+			  int dtype, int op, void *registered, void **request);
 int tables_net_listen(const struct tables *t, void *handle, void **listening);
 int tables_net_connect(const struct tables *t, void *handle, void **ret);
 int tables_send(const struct tables *t, void *connection, void *data, size_t bytes, void *registered, void **request);
@@ -119,6 +127,6 @@ struct test_case {
 	const char *name;
 	void (*run)(const struct options *o, const struct tables *t, struct shared *s, int rank);
 };
-extern const struct test_case coll_cases[], net_cases[]; /* the last one has no name */
+extern const struct test_case coll_cases[], net_cases[], slice_cases[]; /* the last one has no name */
 
 #endif

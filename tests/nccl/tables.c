@@ -206,6 +206,35 @@ int tables_all_reduce(const struct tables *t, void *coll, void *send, void *recv
 							    recv_registered, request);
 }
 
+int tables_all_gather(const struct tables *t, void *coll, void *send, void *recv, const struct part_of *p,
+		      void *registered, void **request)
+{
+	struct nccl_part part = {.registered = registered, .address = recv, .bytes = p->bytes};
+	struct nccl_part_v8 part8 = {.registered = registered, .address = recv, .bytes = (uint32_t)p->bytes};
+
+	if (t->version == 8)
+		return t->coll8->iallgather(coll, send, 1, &part8, p->part, p->offset, p->bytes, registered, request);
+	return (t->version < 11 ? t->coll9->iallgather
+		: t->version == 11
+		    ? t->coll11->iallgather
+		    : t->coll12->iallgather)(coll, send, 1, &part, p->part, p->offset, p->bytes, registered, request);
+}
+
+int tables_reduce_scatter(const struct tables *t, void *coll, void *send, void *recv, const struct part_of *p,
+			  int dtype, int op, void *registered, void **request)
+{
+	struct nccl_part part = {.registered = registered, .address = send, .bytes = p->bytes};
+	struct nccl_part_v8 part8 = {.registered = registered, .address = send, .bytes = (uint32_t)p->bytes};
+
+	if (t->version == 8)
+		return t->coll8->ireducescatter(coll, 1, &part8, recv, p->part, p->offset, p->bytes, dtype, op,
+						registered, request);
+	return (t->version < 11    ? t->coll9->ireducescatter
+		: t->version == 11 ? t->coll11->ireducescatter
+				   : t->coll12->ireducescatter)(coll, 1, &part, recv, p->part, p->offset, p->bytes,
+								dtype, op, registered, request);
+}
+
 int tables_net_listen(const struct tables *t, void *handle, void **listening)
 {
 	if (t->version == 12)

@@ -38,6 +38,15 @@ the rest of a block is not added
 a sum is not encoded
 	server/core/slot.c
 	s/if \(o->down && s->elems\)/if (0)/
+a chunk is sent before it is in its stage
+	agent/worker/core/stream.c
+	s/memory_order_acquire\) < at\.staged \+ elems/memory_order_acquire) < at.staged/
+a contribution is retained in a ring that is used again
+	agent/worker/core/link_io.c
+	s/\? !op->send_ring && /? /
+a full ring counts as a late submitter
+	agent/worker/core/exchange_tick.c
+	s/ && op->chunks - op->chunks_left >= ready \/ stride//
 an encoded chunk is overwritten before it is sent
 	agent/worker/core/encoded.h
 	s/s->tail - s->sent < ENCODED_STAGE/1/
@@ -378,8 +387,8 @@ the own part of an all-gather is not copied
 	agent/worker/core/link_io.c
 	s/if \(operation_is_gather\(&f->head.of\) && outgoing_is_root\(f\)\)/if (0)/
 the result of a part is put among all parts
-	agent/worker/core/link_io.c
-	s/operation_is_scatter\(&op->of\) \? at.offset : at.first/at.first/
+	agent/worker/core/exchange_op.h
+	s/operation_is_scatter\(&op->of\) \? at->offset : at->first/at->first/
 an owner contributes the part that it has
 	agent/worker/core/retain.h
 	s/ && !\(k->head.flags & FRAME_ROOT\);/;/

@@ -314,8 +314,16 @@ const struct op_plan *plan_op(const struct team *t, unsigned r, unsigned i);
 /* ---- workers: sim_rank.c ---- */
 
 /* One operation of one rank. */
+struct sim_stage {
+	uint8_t *memory;                /* NULL: the operation has no stage */
+	uint8_t *landed;                /* [chunks] */
+	uint64_t places, filled, first; /* chunks: of the ring, in it so far, the first that has not landed */
+	uint32_t chunk_elems;
+};
+
 struct rank_op {
 	struct exchange_op op;
+	struct sim_stage stage;
 	struct rank *rank;
 	unsigned index;
 	uint8_t *send, *recv;   /* owned until done; may be the same */
@@ -325,6 +333,13 @@ struct rank_op {
 	bool submitted, done;
 	int code; /* RS_OK or the error */
 };
+
+/* sim_stage.c: gives a sharded operation a stage; puts some more chunks into it, and
+ * returns whether there are others; takes what has landed out; frees it. */
+void stage_open(struct rank_op *o, const struct exchange_params *p, uint64_t seed);
+bool stage_fill(struct rank_op *o, uint64_t more);
+void stage_landed(struct rank_op *o, uint64_t first);
+void stage_close(struct rank_op *o);
 
 enum rank_state { RANK_UNBORN, RANK_ALIVE, RANK_ENDED, RANK_DEAD };
 

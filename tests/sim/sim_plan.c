@@ -194,6 +194,8 @@ static void draw_op(struct sim *s, const struct team *t, struct op_plan *p)
 		p->wide = (uint32_t)sim_random(s);
 	p->in_place = (uint32_t)sim_random(s);
 	p->staged = sim_chance(s, 25) && !p->sharded ? (uint32_t)sim_random(s) : 0;
+	if (p->sharded && p->count && p->seed % 3 == 0) /* draws nothing: the rest of the plan stays as it was */
+		p->staged = (uint32_t)(p->seed >> 8);
 	p->lazy = sim_chance(s, 50) ? (uint32_t)sim_random(s) : 0;
 	p->rough = !t->cfg.job.deterministic && p->dtype == RS_FLOAT32 && p->op == RS_SUM && !p->up && !p->down &&
 		   sim_chance(s, 70);

@@ -65,6 +65,8 @@ static void on_landed(struct exchange_op *op, uint64_t first, uint32_t n)
 	struct rank_op *o = op->user;
 
 	o->landed += n;
+	if (o->stage.memory)
+		stage_landed(o, first);
 	if (!op->root && !result_is_right(o, first, n))
 		sim_fail(o->rank->sim, "%s rank %u: elements %llu to %llu of operation %u are wrong",
 			 o->rank->team->job, o->rank->index, (unsigned long long)first, (unsigned long long)first + n,
@@ -99,7 +101,10 @@ static void op_succeeded(struct rank_op *o)
 	check_features(k);
 	check_lead(k);
 	if (retained_within(k->x, o->recv, o->op.of.count * size) ||
-	    retained_within(k->x, o->send, o->op.of.count * in))
+	    retained_within(k->x, o->send, o->op.of.count * in) ||
+	    (o->stage.memory &&
+	     retained_within(k->x, o->stage.memory,
+			     o->stage.places * operation_stride(&o->op.of, o->stage.chunk_elems) * size)))
 		sim_fail(k->sim, "%s rank %u: others get what stands in the memory of operation %u, which is done",
 			 k->team->job, k->index, o->index);
 	if (takes && !result_is_right(o, 0, o->op.of.count))
@@ -115,6 +120,7 @@ static void op_free(struct rank_op *o)
 {
 	size_t size = rs_dtype_size(o->op.of.dtype);
 
+	stage_close(o);
 	memset(o->recv, 0xdb, o->op.of.count * size);
 	memset(o->send, 0xdb, o->op.of.count * (o->op.wide ? sizeof(float) : size));
 	if (o->recv != o->send)
@@ -194,8 +200,13 @@ static void prepare(struct rank_op *o, const struct op_plan *p)
 	} else if (p->sharded) {
 		o->op.recv = o->recv + own_elems(o) * k->index * size;
 	}
-	if (!staged && !o->op.fill && (!broadcast || o->op.root || p->sharded))
+	if ((p->sharded || !staged) && !o->op.fill && (!broadcast || o->op.root || p->sharded))
 		oracle_contribution(p, k->team->cfg.job.deterministic, k->index, o->send, first, n);
+	if (staged && p->sharded) {
+		const struct exchange_params params = rs_config_exchange(&k->team->cfg);
+
+		stage_open(o, &params, p->seed >> 40);
+	}
 }
 
 /* Starts the next operation; returns false if the exchange accepts no more. */
@@ -233,6 +244,13 @@ void rank_ready(struct rank *k, unsigned op)
 
 	if (k->state != RANK_ALIVE || o->done)
 		return;
+	if (o->stage.memory) {
+		if (stage_fill(o, 1 + sim_below(k->sim, 8)))
+			sim_in(k->sim, sim_below(k->sim, 1000), EV_RANK_READY, k->process, op);
+		exchange_poke(k->x);
+		rank_settle(k);
+		return;
+	}
 	more = 1 + sim_below(k->sim, (uint32_t)o->op.of.count + 1);
 	if (at + more > o->op.of.count)
 		more = o->op.of.count - at;

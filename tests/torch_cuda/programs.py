@@ -57,6 +57,67 @@ done()
 dist.destroy_process_group()
 """
 
+# Parts of more than 64 KiB go through the reducers, unless an agent serves a rank.
+SHARDED = """
+torch.cuda.set_device(0)
+init()
+size = dist.get_world_size()
+for dtype in (torch.int32, torch.bfloat16, torch.float32):
+    for count in (40_000, 300_001):
+        x = torch.arange(size * count).remainder(50).to(dtype)
+        own = x[rank * count : (rank + 1) * count]
+        wholes = [(x + rank).cuda() for _ in range(3)]
+        outs = [torch.zeros(count, dtype=dtype, device="cuda") for _ in range(3)]
+        full = [torch.zeros(size * count, dtype=dtype, device="cuda") for _ in range(3)]
+        # both kinds at once, each waited for on a stream of its own
+        users = [torch.cuda.Stream() for _ in range(6)]
+        works = []
+        for i in range(3):
+            works.append(dist.reduce_scatter_tensor(outs[i], wholes[i], async_op=True))
+            works.append(dist.all_gather_into_tensor(full[i], wholes[i][:count], async_op=True))
+        found = []
+        for i, (work, user) in enumerate(zip(works, users)):
+            with torch.cuda.stream(user):
+                work.wait()
+                found.append((full if i % 2 else outs)[i // 2] + 1)
+        for i, (y, user) in enumerate(zip(found, users)):
+            with torch.cuda.stream(user):
+                want = torch.cat([x[:count] + r for r in range(size)]) if i % 2 else size * own + size * (size - 1) // 2
+                check(("both", dtype, count, i), y, want + 1)
+        torch.cuda.synchronize()
+        for i in range(3):
+            check(("input", dtype, count), wholes[i], x + rank)
+# input that another stream makes, and a result in place
+user = torch.cuda.Stream()
+for i in range(6):
+    with torch.cuda.stream(user):
+        x = torch.zeros(size * 50_000, device="cuda")
+        kernels.delay()
+        for _ in range(3):
+            x += rank + i
+        part = x[rank * 50_000 : (rank + 1) * 50_000]
+        dist.reduce_scatter_tensor(part, x)
+        check(("scattered from a side stream", i), part, torch.full((50_000,), 3.0 * (2 * i + 1)))
+        kernels.delay()
+        part.fill_(rank + i)
+        dist.all_gather_into_tensor(x, part)
+        check(("gathered from a side stream", i), x, torch.arange(2.0).repeat_interleave(50_000) + i)
+# tensors that are not contiguous, and lists of tensors
+y = torch.arange(80_000.0).reshape(200, 400)
+strided = torch.zeros(400, 100, device="cuda").t()
+dist.reduce_scatter_tensor(strided, (y + rank).cuda(), op=dist.ReduceOp.AVG)
+check("strided", strided, y[rank * 100 : rank * 100 + 100] + 0.5)
+parts = [torch.zeros(100, 400, device="cuda") for _ in range(size)]
+dist.all_gather(parts, strided)
+for r, x in enumerate(parts):
+    check(("list", r), x, y[r * 100 : r * 100 + 100] + 0.5)
+out = torch.zeros(100, 400, device="cuda")
+dist.reduce_scatter(out, [x * (rank + 1) for x in parts])
+check("list of parts", out, 3 * (y[rank * 100 : rank * 100 + 100] + 0.5))
+done()
+dist.destroy_process_group()
+"""
+
 # The result of a strided tensor is copied back from memory that nobody refers to any more
 # when the host sees the end.
 REUSE = """
@@ -113,6 +174,37 @@ for name, found in (("DDP", train("cuda", None)), ("views", train("cuda", None, 
 with reduction.torch.State() as state:
     for i, (a, b) in enumerate(zip(train("cuda", cpu, state), want)):
         check(("hook", i), a, b)
+done()
+dist.destroy_process_group()
+"""
+
+# FSDP2: the bits of the same training on CPUs, where the backend shards tensors of the host.
+FSDP = """
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+torch.cuda.set_device(0)
+init()
+
+def train(device):
+    torch.manual_seed(7)
+    sizes = [(200, 400), (400, 300), (300, 200)]
+    net = torch.nn.Sequential(*(torch.nn.Sequential(torch.nn.Linear(*s), torch.nn.ReLU()) for s in sizes)).to(device)
+    mesh = init_device_mesh(torch.device(device).type, (n,))
+    for layer in net:
+        fully_shard(layer, mesh=mesh)
+    fully_shard(net, mesh=mesh)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1, foreach=False)
+    generator = torch.Generator().manual_seed(rank)
+    for step in range(4):
+        x = torch.randn(16, 200, generator=generator).to(device)
+        optimizer.zero_grad()
+        net(x).square().mean().backward()
+        optimizer.step()
+    return [p.to_local().detach().cpu() for p in net.parameters()]
+
+want = train(kernels.PLAIN)
+for i, (a, b) in enumerate(zip(train("cuda"), want)):
+    check(("FSDP2", i), a, b)
 done()
 dist.destroy_process_group()
 """

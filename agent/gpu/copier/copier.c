@@ -101,7 +101,6 @@ int copier_new(struct copier **ret, struct backend *b, unsigned rank, const char
 	if (!c)
 		return rs_oom(e, 0, "copies");
 	c->backend = b;
-	c->rank = rank;
 	c->failed = failed;
 	c->user = user;
 	pthread_mutex_init(&c->lock, NULL);
@@ -135,23 +134,16 @@ close_cuda:
 	return rc;
 }
 
-int copier_check(struct copier *c, const struct copier_tensor *t, struct rs_err *e)
+int copier_check(struct copier *c, int device, const void *p, uint64_t bytes, struct rs_err *e)
 {
-	int rc;
-
-	if (t->bytes == 0)
-		return RS_OK;
-	rc = cuda_check(c->cuda, t->device, t->send, t->bytes, e);
-	if (!rc && t->recv != t->send)
-		rc = cuda_check(c->cuda, t->device, t->recv, t->bytes, e);
-	return rc;
+	return bytes ? cuda_check(c->cuda, device, p, bytes, e) : RS_OK;
 }
 
-int copier_submit(struct copier *c, struct backend_request *req, const struct copier_tensor *tensors, unsigned n,
-		  struct rs_err *e)
+int copier_submit(struct copier *c, unsigned rank, struct backend_request *req, const struct copier_tensor *tensors,
+		  unsigned n, struct rs_err *e)
 {
 	struct copier_op *op;
-	int rc = copier_op_new(c, req, tensors, n, &op, e);
+	int rc = copier_op_new(c, rank, req, tensors, n, &op, e);
 
 	if (rc)
 		return rc;

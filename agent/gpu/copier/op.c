@@ -7,6 +7,7 @@
  * the reason; the backend fails: no further copy starts. The request is done when the
  * backend has ended and no copy runs. */
 #include "agent/gpu/copier/state.h"
+#include "agent/gpu/core/shards.h"
 #include "common/assert.h"
 #include "proto/frame.h"
 #include "proto/operation.h"
@@ -77,8 +78,8 @@ static int op_mark(struct copier_op *op, struct rs_err *e)
 
 static unsigned op_urgency(const struct operation *of)
 {
-	if (of->priority == OPERATION_AUTO)
-		return operation_is_small(of) ? OPERATION_AUTO : 0;
+	if (of->priority == OPERATION_AUTO) /* as exchange_priority() */
+		return operation_is_small(of) || operation_is_gather(of) ? OPERATION_AUTO : 0;
 	return of->priority;
 }
 
@@ -98,12 +99,13 @@ static uint64_t op_ring(const struct backend *b, const struct operation *of, uin
 	return (backend_ring_bytes(b, of) + piece - 1) / piece * piece + 2 * PIPELINE_DEPTH * piece;
 }
 
-int copier_op_new(struct copier *c, struct backend_request *req, const struct copier_tensor *tensors, unsigned n,
-		  struct copier_op **ret, struct rs_err *e)
+int copier_op_new(struct copier *c, unsigned rank, struct backend_request *req, const struct copier_tensor *tensors,
+		  unsigned n, struct copier_op **ret, struct rs_err *e)
 {
 	uint64_t piece = op_piece(c->backend, &req->of), most = op_ring(c->backend, &req->of, piece);
-	uint64_t bytes = operation_bytes(&req->of), ring = bytes < most ? bytes : most;
-	bool broadcast = req->of.op == FRAME_OP_BROADCAST, root = broadcast && req->of.root == c->rank;
+	uint64_t bytes = backend_staged_bytes(c->backend, &req->of), ring = bytes < most ? bytes : most;
+	bool broadcast = req->of.op == FRAME_OP_BROADCAST && !req->of.sharded;
+	bool root = broadcast && req->of.root == rank;
 	struct copier_op *op = calloc(1, sizeof *op + n * (sizeof *tensors + sizeof *op->queues));
 	int device = -1, rc;
 
@@ -124,6 +126,8 @@ int copier_op_new(struct copier *c, struct backend_request *req, const struct co
 		return rc;
 	}
 	op->urgency = op_urgency(&req->of);
+	op->rank = rank;
+	op->chunk_elems = backend_chunk_elems(c->backend, &req->of);
 	pipeline_init(&op->pipe, bytes, piece, ring, !broadcast || root, !root);
 	op->ring = *req;
 	op->ring.send = op->ring.recv = op->stage->memory + BACKEND_RING_HEAD;
@@ -278,7 +282,28 @@ static int op_copy_part(struct copier_op *op, unsigned dir, const struct copier_
 	return cuda_copy_in(op_queue(op, t->device)->q, to, place, n, e);
 }
 
-/* Starts the copies of a piece. used: the queues that have some. */
+/* Starts the copies of a piece of a sharded operation. */
+static int op_copy_shards(struct copier_op *op, unsigned dir, const struct pipeline_step *s, struct rs_err *e)
+{
+	struct cuda_queue *q = op->queues[0].q;
+	const struct copier_tensor *t = op->tensors;
+	char *place = (char *)op->ring.recv + s->offset;
+	struct shards shards = {.of = &op->req->of,
+				.chunk_elems = op->chunk_elems,
+				.own_only = (dir == CUDA_OUT) == operation_is_gather(&op->req->of),
+				.own = op->rank};
+	struct shards_copy copy;
+	int rc = RS_OK;
+
+	shards_begin(&shards, s->at, s->bytes);
+	while (!rc && shards_next(&shards, &copy))
+		rc = dir == CUDA_OUT
+			 ? cuda_copy_out(q, place + copy.place, (const char *)t->send + copy.at, copy.bytes, e)
+			 : cuda_copy_in(q, (char *)t->recv + copy.at, place + copy.place, copy.bytes, e);
+	return rc;
+}
+
+/* Starts the copies of a piece. */
 static int op_copy_parts(struct copier_op *op, unsigned dir, const struct pipeline_step *s, struct rs_err *e)
 {
 	char *place = (char *)op->ring.recv + s->offset;
@@ -310,7 +335,7 @@ static void op_copy(struct copier_op *op, unsigned dir, const struct pipeline_st
 
 	op_note_copy(op, dir, false, s->piece);
 	*waiting = 1; /* so that the piece is not complete before all fences are there */
-	if (op_copy_parts(op, dir, s, &e))
+	if (op->req->of.sharded ? op_copy_shards(op, dir, s, &e) : op_copy_parts(op, dir, s, &e))
 		op_fail(op, &e);
 	for (unsigned i = 0; i < op->queues_n; i++) {
 		struct copier_queue *q = &op->queues[i];

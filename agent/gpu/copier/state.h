@@ -45,7 +45,8 @@ struct copier_op {
 	struct copier *copier;
 	struct copier_op *next;
 	struct backend_request *req;
-	unsigned urgency;
+	unsigned urgency, rank;
+	uint32_t chunk_elems;
 	struct pipeline pipe;
 	struct copier_stage *stage;
 	uint8_t waiting[2][PIPELINE_PLACES];
@@ -67,7 +68,6 @@ struct copier_op {
 struct copier {
 	struct backend *backend;
 	struct cuda *cuda;
-	unsigned rank;
 	void (*failed)(void *user, const struct rs_err *why);
 	void *user;
 	pthread_t thread;
@@ -104,8 +104,8 @@ void copier_stages_free(struct copier *c);
 
 /* op.c. Any thread calls copier_op_new and copier_op_free; only the copier's thread
  * copier_op_run. */
-int copier_op_new(struct copier *c, struct backend_request *req, const struct copier_tensor *tensors, unsigned n,
-		  struct copier_op **ret, struct rs_err *e);
+int copier_op_new(struct copier *c, unsigned rank, struct backend_request *req, const struct copier_tensor *tensors,
+		  unsigned n, struct copier_op **ret, struct rs_err *e);
 /* Gives queues and stage back. */
 void copier_op_free(struct copier_op *op);
 /* Does what can be done now. Returns whether the operation has ended; its request is then

@@ -104,8 +104,8 @@ static void comm_on_copy_failed(void *user, const struct rs_err *why)
 
 int comm_check_device(struct reduction_comm *c, const struct backend_request *req, struct rs_err *e)
 {
-	struct copier_tensor t = comm_tensor(req);
-	int rc = RS_OK;
+	uint64_t bytes = operation_bytes(&req->of), own = req->of.sharded ? bytes / req->of.parts : bytes;
+	int device = (int)req->device - 1, rc = RS_OK;
 
 	if (!req->device)
 		return RS_OK;
@@ -113,7 +113,11 @@ int comm_check_device(struct reduction_comm *c, const struct backend_request *re
 	if (!c->copier)
 		rc = copier_new(&c->copier, c->backend, c->rank, c->gpu_trace, comm_on_copy_failed, c, e);
 	pthread_mutex_unlock(&c->copier_lock);
-	return rc ? rc : copier_check(c->copier, &t, e);
+	if (!rc)
+		rc = copier_check(c->copier, device, req->send, operation_is_gather(&req->of) ? own : bytes, e);
+	if (!rc && (req->recv != req->send || req->of.sharded))
+		rc = copier_check(c->copier, device, req->recv, operation_is_scatter(&req->of) ? own : bytes, e);
+	return rc;
 }
 
 void comm_choose_wire(const struct reduction_comm *c, struct operation *of, reduction_wire wire)
@@ -144,7 +148,7 @@ int comm_submit_tensors(struct reduction_comm *c, struct backend_request *req, c
 
 	if (rc)
 		return rc;
-	rc = copier_submit(c->copier, req, tensors, n, e);
+	rc = copier_submit(c->copier, c->rank, req, tensors, n, e);
 	if (rc && rc != RS_EINVAL)
 		comm_break(c, e);
 	return rc;

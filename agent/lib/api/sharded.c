@@ -27,11 +27,6 @@ static int sharded_of(struct backend_request *r, const struct reduction_comm *c,
 /* Checks that this process can do it. */
 static int sharded_possible(const struct backend_request *r, struct reduction_comm *c, struct rs_err *e)
 {
-	if (r->device)
-		return rs_fail(e, RS_EUNSUPPORTED,
-			       "reduce-scatter and all-gather take host memory: device is %u, REDUCTION_HOST was "
-			       "expected",
-			       r->device - 1);
 	if (comm_check(c, e))
 		return e->code;
 	if (!c->backend->v->can_shard(c->backend))
@@ -39,11 +34,16 @@ static int sharded_possible(const struct backend_request *r, struct reduction_co
 		    e, RS_EUNSUPPORTED,
 		    "a rank or a reducer of this job knows no reduce-scatter and no all-gather: start a "
 		    "newer release everywhere, without job.features: baseline. Or nodes have several ranks, but not "
-		    "all "
-		    "of them equally many in the order of ranks (0 to 3 on the first node, 4 to 7 on the next one): "
+		    "all of them equally many in the order of ranks (0 to 3 on the first node, 4 to 7 on the next "
+		    "one): "
 		    "then set REDUCTION_MODE=direct. Or the job has started without some of its reducers: then call "
 		    "reduction_barrier() first");
-	return RS_OK;
+	if (r->device && !c->backend->sharded_rings)
+		return rs_fail(e, RS_EUNSUPPORTED,
+			       "behind an agent reduce-scatter and all-gather take host memory alone: device is %u, "
+			       "REDUCTION_HOST was expected; or open with REDUCTION_MODE=direct",
+			       r->device - 1);
+	return comm_check_device(c, r, e);
 }
 
 /* Checks that the buffer of one part is the own place in the buffer of all parts, or
@@ -89,7 +89,9 @@ int reduction_can_shard(const reduction_comm *comm)
 {
 	if (!comm)
 		return -1;
-	return comm->backend->v->can_shard(comm->backend);
+	if (!comm->backend->v->can_shard(comm->backend))
+		return 0;
+	return comm->backend->sharded_rings ? 2 : 1;
 }
 
 int reduction_reduce_scatter_async(reduction_comm *comm, const void *send, void *recv, size_t count,

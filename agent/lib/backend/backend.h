@@ -47,12 +47,14 @@ struct backend_request {
 	/* Bytes of the ring at send and recv, which are the same place; 0: it is not a
 	 * ring. The ring is memory of alloc, BACKEND_RING_HEAD bytes behind its start. It
 	 * has all bytes of the operation, or at least backend_ring_bytes() in whole
-	 * chunks of backend_span(); byte i is at i % ring. Nothing of it is written yet:
-	 * `filled` says how much is. */
+	 * chunks of backend_span(); byte i is at i % ring. Of a sharded operation the
+	 * chunks stand there in their order, backend_span() from each to the next, and
+	 * bytes are counted so: backend_staged_bytes() in all. Only with sharded_rings.
+	 * Nothing of the ring is written yet: `filled` says how much is. */
 	uint64_t ring;
-	/* With a ring: the first `bytes` bytes of the result are in it, or, of a root,
-	 * their places are free. Called with growing numbers before done(), which covers
-	 * the rest. Rules as for done(). */
+	/* With a ring: the first `bytes` bytes of the result are in it, or, of a root and
+	 * of other ranks' parts of a reduce-scatter, their places are free. Called with
+	 * growing numbers before done(), which covers the rest. Rules as for done(). */
 	void (*landed)(struct backend_request *req, uint64_t bytes);
 	/* Called exactly once for each submitted request, on any thread; err is NULL on
 	 * success. The backend does not use the request afterwards. Must not block and
@@ -76,9 +78,10 @@ struct backend_vtbl {
 	 * that. After an error the operation is not started and done() is not called. Any
 	 * thread. */
 	int (*submit)(struct backend *b, struct backend_request *req, struct rs_err *e);
-	/* The first `bytes` bytes of a request with a ring have been written and may be
-	 * sent, and their results may land. More than before, and not more than fit the
-	 * ring behind what is free. One thread for each request, not after done(). */
+	/* The first `bytes` bytes of a request with a ring have been written, as far as
+	 * this rank contributes them, and may be sent, and their results may land. More
+	 * than before, and not more than fit the ring behind what is free. One thread for
+	 * each request, not after done(). */
 	void (*filled)(struct backend *b, struct backend_request *req, uint64_t bytes);
 	/* Optional. Runs the backend on the calling thread until done(of) or `until`
 	 * (CLOCK_MONOTONIC, NULL: no limit). done(of) becomes true when some request's
@@ -118,13 +121,26 @@ struct backend {
 	uint8_t wire_up, wire_down;          /* enum rs_wire: of large operations for which the caller chooses none */
 	uint64_t ring_limit;                 /* most bytes that all rings should take together */
 	uint64_t ring_bytes; /* least bytes of a ring that is smaller than its operation, if that is not encoded */
+	bool sharded_rings;  /* sharded operations may have rings */
 	bool single_node;    /* all ranks are on this node, whose sum is the result: the reducers sum nothing */
 };
+
+/* Returns the elements of an operation's chunk. */
+static inline uint32_t backend_chunk_elems(const struct backend *b, const struct operation *of)
+{
+	return operation_chunk_elems(of, b->chunk_bytes, b->decoded_bytes);
+}
 
 /* Returns the bytes of an operation's chunk in a ring. */
 static inline uint64_t backend_span(const struct backend *b, const struct operation *of)
 {
-	return operation_span(of, b->chunk_bytes, b->decoded_bytes);
+	return (uint64_t)operation_stride(of, backend_chunk_elems(b, of)) * of->size;
+}
+
+/* Returns the bytes of a ring for the whole operation. */
+static inline uint64_t backend_staged_bytes(const struct backend *b, const struct operation *of)
+{
+	return operation_staged(of, backend_chunk_elems(b, of)) * of->size;
 }
 
 /* Returns the least bytes of a ring that is smaller than its operation: room for as many

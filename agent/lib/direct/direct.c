@@ -193,7 +193,7 @@ static int direct_inspect(struct exchange_op *op, const void *at, uint64_t first
 static void direct_on_landed(struct exchange_op *op, uint64_t first, uint32_t n)
 {
 	struct direct_op *o = op->user;
-	uint64_t chunk = op->chunk_elems ? first / op->chunk_elems : 0, before = o->landed, elems;
+	uint64_t chunk = operation_chunk_at(&op->of, op->chunk_elems, first), before = o->landed, elems;
 
 	(void)n;
 	o->early[chunk % o->window / 64] |= UINT64_C(1) << chunk % o->window % 64;
@@ -202,7 +202,7 @@ static void direct_on_landed(struct exchange_op *op, uint64_t first, uint32_t n)
 		o->landed++;
 	}
 	rs_assert(o->landed <= op->chunks);
-	elems = o->landed * op->chunk_elems;
+	elems = o->landed * operation_stride(&op->of, op->chunk_elems);
 	if (o->landed > before && o->landed < op->chunks)
 		o->req->landed(o->req, elems * op->of.size);
 }
@@ -220,7 +220,8 @@ static int direct_use_ring(struct direct_op *o, struct rs_err *e)
 	atomic_store(&o->ready, 0);
 	o->op.ready = &o->ready;
 	o->op.landed = direct_on_landed;
-	if (ring < operation_bytes(&o->op.of))
+	o->op.staged = o->op.of.sharded;
+	if (ring < backend_staged_bytes(&o->direct->base, &o->op.of))
 		o->op.send_ring = o->op.recv_ring = ring;
 	o->req->impl = o;
 	return RS_OK;
@@ -422,6 +423,7 @@ int direct_open(struct backend **ret, const struct backend_options *opt, struct 
 	d->base.wire_up = params.wire_up;
 	d->base.wire_down = params.wire_down;
 	d->base.ring_limit = DIRECT_RING_LIMIT;
+	d->base.sharded_rings = true;
 	d->base.ring_bytes = exchange_ring_bytes(&params);
 	d->cfg = opt->cfg;
 	d->log = (struct rs_log){.level = opt->cfg->logging.level,

@@ -73,7 +73,10 @@ def _describe(
     _check_form(x, out, gather, size)
     _buffers.writable(out)
     receive, send = _buffers.block(out), _buffers.block(x)
-    _buffers.same_place(send, receive)
+    if (send.device, send.stream) != (receive.device, receive.stream):
+        if kind is not _buffers.TORCH:
+            _buffers.same_place(send, receive)
+        send, receive = _buffers.host_copy(x), _buffers.host_copy(out)
     whole, part = (receive, send) if gather else (send, receive)
     if part.count and send.device == _lib.HOST and not _apart(whole, part, rank, kind.itemsize(x)):
         send = _buffers.host_copy(x)
@@ -112,8 +115,12 @@ class ShardedCalls:
         in their order. It may be False on some ranks until an operation is done, if a reducer was lost or missing
         at the start: call barrier() before you ask. After that it is equal on all ranks.
         """
+        return self._can_shard() > 0
+
+    def _can_shard(self) -> int:
+        """Returns 2 if arrays of a GPU may be sharded too, 1 if only those of the host, 0 if none."""
         with self._ending:
-            return self._lib.reduction_can_shard(self._usable()) == 1
+            return self._lib.reduction_can_shard(self._usable())
 
     def reduce_scatter(
         self,
@@ -129,7 +136,7 @@ class ShardedCalls:
     ) -> Any:
         """Combines `array` over all ranks; each rank gets one of `world_size` equal parts: rank r gets part r.
 
-        `can_shard` must be True, and the memory must be the host's.
+        `can_shard` must be True. Arrays of a GPU are used as in all_reduce(), but not behind an agent.
 
         Args:
             array: the parts of all ranks, one behind the other.
@@ -162,7 +169,7 @@ class ShardedCalls:
     ) -> Any:
         """Gathers `array` of all ranks in the order of the ranks: each rank gets all of them.
 
-        `can_shard` must be True, and the memory must be the host's.
+        `can_shard` must be True. Arrays of a GPU are used as in all_reduce(), but not behind an agent.
 
         Args:
             array: this rank's part. All ranks have equally many elements. It may be this rank's part of `out`.

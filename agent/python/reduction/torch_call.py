@@ -52,6 +52,12 @@ def size_of(tensors: Sequence[torch.Tensor]) -> int:
     return sum(x.numel() * x.element_size() for x in tensors)
 
 
+def is_alike(tensor: torch.Tensor, other: torch.Tensor) -> bool:
+    """Returns True if a tensor is on the device of another one, and has the memory of its elements in one piece or in
+    strides."""
+    return tensor.device == other.device and tensor.layout is torch.strided and not tensor.is_quantized
+
+
 def is_plain(tensors: Sequence[Any]) -> bool:
     """Returns True if the tensors are dense ones on the CPU, or views of such."""
     return all(x.is_cpu and x.layout is torch.strided and not x.is_quantized for x in tensors)

@@ -116,10 +116,10 @@ class OtherOperations(ShardedOperations):
         if isinstance(opts, datetime.timedelta):
             opts, timeout = None, opts
         opts = options_of(_c10d.AllgatherOptions, opts, timeout)
-        if len(inputs) == 1 and is_plain(inputs) and self._is_large(inputs):
+        if len(inputs) == 1 and self._is_sharded(inputs):
             self._check_lists("all_gather", outputs, self._size)
             self._check_alike("all_gather", outputs[0], inputs[0])
-            whole = torch.empty(self._size * inputs[0].numel(), dtype=inputs[0].dtype)
+            whole = torch.empty(self._size * inputs[0].numel(), dtype=inputs[0].dtype, device=inputs[0].device)
             return self._gather_sharded(list(inputs), [whole], seconds_of(opts), outputs)
         if len(inputs) != 1 or not _is_cheap_to_gather(inputs):
             return self._note(self._inner(first_tensor([inputs, outputs])).allgather(outputs, inputs, opts))
@@ -129,7 +129,7 @@ class OtherOperations(ShardedOperations):
     def _gather_into(self, method: str, outputs: List[Any], inputs: List[Any], args: Tuple[Any, ...], opts: Any) -> Any:
         """all_gather into one tensor for each tensor. `args` are those of the inner group's method."""
         opts = options_of(_c10d.AllgatherOptions, opts)
-        if inputs and len(outputs) == len(inputs) and is_plain(inputs) and self._is_large(inputs):
+        if len(outputs) == len(inputs) and self._is_sharded(inputs):
             return self._gather_sharded(list(inputs), list(outputs), seconds_of(opts))
         if not _is_cheap_to_gather(inputs) or len(outputs) != len(inputs):
             inner = self._inner(first_tensor(inputs))

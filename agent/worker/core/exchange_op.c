@@ -97,8 +97,9 @@ static int sharded_check(const struct exchange *x, const struct exchange_op *op,
 {
 	if (!op->of.sharded)
 		return RS_OK;
-	rs_assert(!op->ready && !op->send_ring && !op->recv_ring && op->part < op->of.parts);
-	rs_assert(!op->wide || operation_is_scatter(&op->of));
+	rs_assert(op->staged || (!op->ready && !op->send_ring && !op->recv_ring));
+	rs_assert(op->part < op->of.parts || op->part == EXCHANGE_NO_PART);
+	rs_assert(!op->wide || (operation_is_scatter(&op->of) && !op->staged));
 	if (features_known(x) & FEATURE_SHARDED && !x->opt.single_worker)
 		return RS_OK;
 	return rs_fail(e, RS_EUNSUPPORTED,

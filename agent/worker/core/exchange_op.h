@@ -13,6 +13,9 @@
 
 struct residual;
 
+/* Of a sharded operation of which this rank owns no part. */
+#define EXCHANGE_NO_PART UINT32_MAX
+
 /* One operation on this worker. The submitter sets the first part and keeps the struct
  * until done() is called. Invariant between submit and done: chunks_left <= chunks, and
  * chunks_left > 0. */
@@ -29,8 +32,12 @@ struct exchange_op {
 	 * contributions as fp16, if the job has encodings. Their sums may be out of
 	 * range for float16. */
 	bool partials;
-	bool root;        /* of a broadcast: this rank sends the data; recv is not written */
-	uint32_t part;    /* if sharded: the own part. Then there are no rings and no `ready` */
+	bool root;     /* of a broadcast: this rank sends the data; recv is not written */
+	uint32_t part; /* if sharded: the own part, or EXCHANGE_NO_PART */
+	/* If sharded: send and recv are one stage, where the chunks stand in their order
+	 * (operation_stride), and `ready` counts its elements. Then it is not wide.
+	 * False: there are no rings and no `ready`. */
+	bool staged;
 	const char *name; /* for messages; NULL: none */
 	/* Optional. Size of the ring at send or recv in bytes, a multiple of the chunk
 	 * size; 0: it is not a ring. */
@@ -90,6 +97,23 @@ static inline uint64_t exchange_ring_offset(uint64_t at, uint64_t ring)
 static inline bool exchange_op_is_root(const struct exchange_op *op, const struct operation_place *at)
 {
 	return op->of.sharded ? at->part == op->part : op->root;
+}
+
+/* Returns where this rank's contribution to a chunk is. */
+static inline const void *exchange_op_sent(const struct exchange_op *op, const struct operation_place *at)
+{
+	uint64_t first = op->staged ? at->staged : operation_is_gather(&op->of) ? at->offset : at->first;
+
+	return (const char *)op->send +
+	       exchange_ring_offset(first * operation_wire_size(&op->of, op->wide), op->send_ring);
+}
+
+/* Returns where the result of a chunk belongs. */
+static inline uint8_t *exchange_op_result(const struct exchange_op *op, const struct operation_place *at)
+{
+	uint64_t first = op->staged ? at->staged : operation_is_scatter(&op->of) ? at->offset : at->first;
+
+	return (uint8_t *)op->recv + exchange_ring_offset(first * op->of.size, op->recv_ring);
 }
 
 /* Returns the priority of an operation on the connection, 0 .. priorities - 1. Depends

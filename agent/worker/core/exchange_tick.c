@@ -105,9 +105,22 @@ static void exchange_tick_end(struct exchange *x, uint64_t now_ms)
 	x->next_ms = open ? x->flush_by_ms : UINT64_MAX;
 }
 
-/* Returns the deadline of the oldest operation; UINT64_MAX: none. While an operation's
- * `ready` is incomplete, its submitter watches it: the submitter knows which local rank
- * is late. */
+/* Returns whether an operation waits for its submitter: all chunks that are ready have
+ * their results. A ring is ready only as far as results make room, so it must not count
+ * as the submitter's delay that other ranks are late. */
+static bool exchange_op_starves(const struct exchange_op *op)
+{
+	uint64_t ready, stride = operation_stride(&op->of, op->chunk_elems);
+
+	if (!op->ready)
+		return false;
+	ready = atomic_load_explicit(op->ready, memory_order_relaxed);
+	return ready < operation_staged(&op->of, op->chunk_elems) && op->chunks - op->chunks_left >= ready / stride;
+}
+
+/* Returns the deadline of the oldest operation; UINT64_MAX: none. While an operation
+ * waits for its submitter, the submitter watches it: that knows which local rank is
+ * late. */
 static uint64_t exchange_op_deadline(const struct exchange *x, uint64_t now_ms)
 {
 	const struct exchange_op *op = x->first;
@@ -115,7 +128,7 @@ static uint64_t exchange_op_deadline(const struct exchange *x, uint64_t now_ms)
 
 	if (!op_ms || !op)
 		return UINT64_MAX;
-	if (op->ready && atomic_load_explicit(op->ready, memory_order_relaxed) < op->of.count)
+	if (exchange_op_starves(op))
 		return now_ms + op_ms;
 	return op->started_ms + op_ms;
 }

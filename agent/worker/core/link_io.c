@@ -186,10 +186,9 @@ static uint8_t *link_result_memory(const struct outgoing *f)
 {
 	const struct exchange_op *op = f->op;
 	const struct operation_place at = link_place(f);
-	uint64_t first = operation_is_scatter(&op->of) ? at.offset : at.first;
 
 	rs_assert(op->chunk_elems == f->head.chunk_elems && f->head.chunk < op->chunks);
-	return (uint8_t *)op->recv + exchange_ring_offset(first * op->of.size, op->recv_ring);
+	return exchange_op_result(op, &at);
 }
 
 /* Returns whether the contribution is retained and not the result: it is the result
@@ -288,11 +287,8 @@ static const uint8_t *link_copy_sent(struct link *l, const struct outgoing *f, u
 
 	if (!f->op->of.up)
 		return memcpy(to, f->payload, f->head.payload_len);
-	encoded_repeat(
-	    l->x, f->op,
-	    &(struct encoded_part){(const char *)f->op->send + at.first * operation_wire_size(&f->op->of, f->op->wide),
-				   at.first, at.elems, false},
-	    to);
+	encoded_repeat(l->x, f->op, &(struct encoded_part){exchange_op_sent(f->op, &at), at.first, at.elems, false},
+		       to);
 	return to;
 }
 

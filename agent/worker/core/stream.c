@@ -264,15 +264,6 @@ static struct frame stream_data_head(const struct exchange *x, const struct stre
 	return f;
 }
 
-/* Returns where the contribution to a chunk is in the submitter's memory. */
-static const void *stream_contribution(const struct exchange_op *op, const struct operation_place *at)
-{
-	uint64_t first = operation_is_gather(&op->of) ? at->offset : at->first;
-
-	return (const char *)op->send +
-	       exchange_ring_offset(first * operation_wire_size(&op->of, op->wide), op->send_ring);
-}
-
 /* Pushes the chunk at the cursor as DATA. Returns false if it may not be sent yet. */
 static bool stream_push_data(struct link *l, unsigned priority, uint64_t position)
 {
@@ -286,7 +277,7 @@ static bool stream_push_data(struct link *l, unsigned priority, uint64_t positio
 	uint32_t bytes = stream_window_bytes(x, op, elems);
 	bool first_time;
 
-	if (op->ready && atomic_load_explicit(op->ready, memory_order_acquire) < first + elems)
+	if (op->ready && atomic_load_explicit(op->ready, memory_order_acquire) < at.staged + elems)
 		return false;
 	if (!stream_within_lead(l, priority, position) || !stream_may_send(l, s, bytes) ||
 	    (op->of.up && !encoded_has_room(s)))
@@ -296,7 +287,7 @@ static bool stream_push_data(struct link *l, unsigned priority, uint64_t positio
 	if (first_time && op->fill && len > 0)
 		op->fill(op, first, elems);
 	if (len > 0)
-		f->payload = stream_contribution(op, &at);
+		f->payload = exchange_op_sent(op, &at);
 	if (first_time && len > 0 && !exchange_op_inspect(x, op, f->payload, first, elems))
 		return false;
 	if (op->of.up && len > 0)

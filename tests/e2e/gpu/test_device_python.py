@@ -15,6 +15,8 @@ import unittest
 import harness
 from test_python_api import program
 
+WORKER = harness.ROOT / "tests/e2e/worker_sharded.py"
+
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 START = """
 import fake_gpu
@@ -111,6 +113,57 @@ class Device(unittest.TestCase):
                     return 12, 0
             raises(ValueError, "of type 12; expected the host (1) or an NVIDIA GPU (2)", comm.all_reduce, Tpu(x))
         """)
+
+    def test_sharded(self):
+        """Both kinds, in place and separate, beside all-reduces; 20 MB are several rings."""
+        self.check("""
+            same(comm.can_shard, True)
+            for n in (1, 1000, 2_500_000):
+                x = np.arange(2 * n, dtype="float32") % 1000
+                part = slice(rank * n, rank * n + n)
+                a, b = gpu.array(x), gpu.array(x)
+                out = gpu.array(np.zeros(n, "float32"))
+                summed, averaged = comm.reduce_scatter(a, out=out, async_op=True), gpu.array(np.ones(n, "float32"))
+                whole = gpu.array(np.zeros(2 * n, "float32"))
+                gathered = comm.all_gather(gpu.array(x[:n] + rank), whole, async_op=True)
+                comm.all_reduce(averaged, "avg")
+                same(averaged.get(), np.ones(n, "float32"))
+                assert summed.wait() is out and gathered.wait() is whole
+                same(out.get(), 2 * x[part])
+                same(a.get(), x)
+                same(whole.get(), np.concatenate([x[:n], x[:n] + 1]))
+                inner = (b.pointer.value + 4 * n * rank, False)
+                view = fake_gpu.View((n,), "<f4", inner)
+                comm.reduce_scatter(b, "max", out=view)
+                same(b.get(), x)
+                comm.all_gather(view, b)
+                same(b.get(), x)
+            half = gpu.array(np.full(2 * 10, 0x3f80, "uint16"))
+            out = gpu.array(np.zeros(10, "uint16"))
+            comm.reduce_scatter(half, out=out, dtype="bfloat16")
+            same(out.get(), np.full(10, 0x4000, "uint16"))
+            raises(reduction.ReductionError, "must be part", comm.reduce_scatter, b,
+                   out=fake_gpu.View((2_500_000,), "<f4", (b.pointer.value + 4, False)))
+            short = gpu.array(np.zeros(10, "uint16"))
+            raises(reduction.ReductionError, "has 40 bytes, but GPU 0 has only 20", comm.all_gather, out,
+                   fake_gpu.View((20,), "<u2", (short.pointer.value, False)), dtype="bfloat16")
+            raises(TypeError, "needs `out`", comm.reduce_scatter, half, dtype="bfloat16")
+        """, agents=(0,))
+
+    def test_sharded_reducer_killed(self):
+        """A reducer dies while pieces are on their way: the bits of an undisturbed run."""
+        for function, n, said in (("failover", 3, "half way"), ("streaming", 2, "flows")):
+            with self.subTest(function), harness.Cluster(reducers=3) as c:
+                env = {"REDUCTION_BUILD": str(harness.BUILD), "FAKE_CUDA_JITTER_US": "300"}
+                procs = c.start_workers(n, [harness.PYTHON, WORKER, function, "gpu"], env=env)
+                for p in procs if function == "failover" else procs[:1]:
+                    p.said(said, 60)
+                c.reducers[1].kill()
+                for p in procs if function == "failover" else []:
+                    p.tell()
+                for p in procs:
+                    p.said("right", 60)
+                c.wait_all(procs)
 
     def test_refused(self):
         self.check("""

@@ -127,6 +127,47 @@ class Sums(Case):
             self.assertRegex(p.err, r"INFO .*rank 0 is closed, and NCCL never used it")
 
 
+class Slices(Case):
+    """All-gathers and reduce-scatters, as CollNet Direct asks for them."""
+
+    def test_versions(self):
+        """Slices that are a part of one rank's part, several parts, and all of them."""
+        with harness.Cluster(reducers=2) as c:
+            for version in VERSIONS:
+                with self.subTest(version=version):
+                    p = self.run_case(c, "slices", "--ranks", 3, "--bytes", 30 << 10, "--ops", 400, version=version)
+                    self.assertGreater(int(re.search(r"^collectives (\d+)$", p.out, re.M)[1]), 30)
+                    self.assertRegex(p.err, r"rank 0 is closed after 0 all-reduces of 0 bytes, and 400 slices of "
+                                            r"all-gathers and reduce-scatters of \d+ bytes")
+
+    def test_large(self):
+        with harness.Cluster(reducers=2, lanes=2) as c:
+            self.run_case(c, "slices", "--ranks", 4, "--bytes", 1 << 20, "--ops", 160, "--depth", 8)
+
+    def test_refused(self):
+        with harness.Cluster() as c:
+            for version in (8, 12):
+                p = self.run_case(c, "refused", "--ranks", 2, version=version)
+                self.assertRegex(p.err, r"WARN .*NCCL asked for a reduce-scatter of bytes 128 to 136 of 2 parts of 64 ")
+
+    def test_reducer_killed(self):
+        """One of two reducers dies while slices are pending; no result is lost."""
+        with harness.Cluster(reducers=2) as c:
+            p = self.start(c, "slices", "--ranks", 3, "--bytes", 256 << 10, "--ops", 240, "--depth", 16)
+            p.wait_text("half", 120, "out")
+            c.reducers[1].kill()
+            self.assertEqual(p.wait(120), 0, p.report())
+            self.assertRegex(p.err, r"WARN reduction: reducer-lost reducer=r1")
+
+    def test_baseline(self):
+        """Without the feature the communicator ends with a sentence."""
+        with harness.Cluster() as c:
+            p = self.start(c, "slices", "--ranks", 2, "--bytes", 32 << 10, "--ops", 8,
+                           config={"job": {"features": "baseline"}})
+            self.assertEqual(p.wait(60), 1, p.report())
+            self.assertRegex(p.err, r"WARN .*does not know all-gather: start a newer release everywhere")
+
+
 class Failures(Case):
     def test_reducer_killed(self):
         """One of two reducers dies while all-reduces are pending; no result is lost."""

@@ -89,6 +89,9 @@ class Values(Cuda):
         for agents in (0, 2):
             self.right(programs.OPERATIONS, agents=agents)
 
+    def test_sharded(self):
+        self.right(programs.SHARDED)
+
     def test_one_node(self):
         self.right(programs.OPERATIONS, agents=1)
 
@@ -98,6 +101,10 @@ class Values(Cuda):
     def test_training(self):
         """DDP's parameters are those of DDP on CPUs with gloo, bit by bit."""
         self.right(programs.TRAINING, NCCL="off")
+
+    def test_sharded_training(self):
+        """FSDP2's parameters are those on CPUs, bit by bit."""
+        self.right(programs.FSDP)
 
     def test_graphs(self):
         self.right(programs.GRAPHS)
@@ -129,6 +136,7 @@ class Broken(Cuda):
 
     def test_library_waits_for_torch(self):
         self.found(programs.OPERATIONS, FAKE_RETURN="cuStreamWaitEvent=0")
+        self.found(programs.SHARDED, FAKE_RETURN="cuStreamWaitEvent=0")
 
     def test_record_stream(self):
         self.found(programs.REUSE, BREAK="record_stream", FAKE_DELAY_US=50000)

@@ -290,21 +290,18 @@ static void run_choose(struct rank *r)
 	barrier(r); /* a rank that ends is lost to the others */
 }
 
-/* Which algorithms NCCL chooses for others. With FAKE_DIRECT the kernel of CollNet Direct
- * runs. */
+/* Which algorithms NCCL chooses for others: its log says it. No kernel runs for them. */
 static void run_direct(struct rank *r)
 {
 	static const size_t sizes[] = {8, 32, 256, 1024, 2048, 8192, 65536}; /* float32 of each rank */
 	void *comm = comm_make(r, r->ranks);
-	bool run = getenv("FAKE_DIRECT"), good = reduce_some(r, comm, SOME) && reduce_some(r, comm, 4 << 20);
+	bool good = reduce_some(r, comm, SOME) && reduce_some(r, comm, 4 << 20);
 	char *send = device_allocate(sizes[6] * 4 * (size_t)r->ranks),
 	     *recv = device_allocate(sizes[6] * 4 * (size_t)r->ranks);
 
 	for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
-		kernel_next = (struct kernel){.type = KERNEL_FLOAT32, .rank = r->rank, .ranks = r->ranks};
-		kernel_next.kind = run ? KERNEL_GATHER : KERNEL_NONE;
+		kernel_next = (struct kernel){.kind = KERNEL_NONE};
 		good = good && !r->nccl.all_gather(send, recv, sizes[i], 7, comm, r->stream) && !comm_wait(r, comm, 20);
-		kernel_next.kind = run ? KERNEL_SCATTER : KERNEL_NONE;
 		good = good && !r->nccl.reduce_scatter(send, recv, sizes[i], 7, 0, comm, r->stream) &&
 		       !comm_wait(r, comm, 20);
 	}
@@ -312,10 +309,55 @@ static void run_direct(struct rank *r)
 	barrier(r); /* a rank that ends is lost to the others */
 }
 
+/* One all-gather or reduce-scatter of n float32 of each rank, by the kernel of CollNet
+ * Direct. Returns whether the result is right. */
+static bool shard(struct rank *r, void *comm, bool gather, size_t n)
+{
+	size_t all = n * (size_t)r->ranks, first = n * (size_t)r->rank;
+	int all_ranks = r->ranks * (r->ranks + 1) / 2;
+	float *part = device_allocate(n * 4), *whole = device_allocate(all * 4);
+	int rc;
+
+	kernel_next = (struct kernel){.kind = gather ? KERNEL_GATHER : KERNEL_SCATTER,
+				      .type = KERNEL_FLOAT32,
+				      .rank = r->rank,
+				      .ranks = r->ranks};
+	for (size_t i = 0; i < all; i++)
+		whole[i] = gather ? -1 : (float)((i % 7 + 1) * (size_t)(r->rank + 1));
+	for (size_t i = 0; i < n; i++)
+		part[i] = gather ? (float)((first + i) % 1009) : -1;
+	rc = gather ? r->nccl.all_gather(part, whole, n, 7, comm, r->stream)
+		    : r->nccl.reduce_scatter(whole, part, n, 7, 0, comm, r->stream);
+	if (!rc)
+		rc = comm_wait(r, comm, 60);
+	for (size_t i = 0; i < (gather ? all : n) && !rc; i++) {
+		float want = gather ? (float)(i % 1009) : (float)((first + i) % 7 + 1) * (float)all_ranks;
+
+		rc = (gather ? whole : part)[i] != want;
+	}
+	if (rc)
+		printf("rank %d: %s of %zu elements: %d; %s\n", r->rank, gather ? "all-gather" : "reduce-scatter", n,
+		       rc, r->nccl.last_error(comm));
+	return !rc;
+}
+
+/* All-gathers and reduce-scatters where NCCL_ALGO asks for CollNet Direct. */
+static void run_shards(struct rank *r)
+{
+	static const size_t sizes[] = {1, 8, 1000, 65537, 1 << 20}; /* float32 of each rank */
+	void *comm = comm_make(r, r->ranks);
+	bool good = true;
+
+	for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
+		good = good && shard(r, comm, true, sizes[i]) && shard(r, comm, false, sizes[i]);
+	report(r, "shards", good);
+	barrier(r); /* a rank that ends is lost to the others */
+	destroy(r, comm);
+}
+
 const struct scenario scenarios[] = {
-    {"sums", run_sums},           {"nodes", run_nodes},       {"plain", run_plain},
-    {"init", run_init},           {"split", run_split},       {"shrink", run_shrink},
-    {"grow", run_grow},           {"lost", run_lost},         {"abort", run_abort},
-    {"abort-all", run_abort_all}, {"reducers", run_reducers}, {"net", run_net},
-    {"choose", run_choose},       {"direct", run_direct},     {NULL, NULL},
+    {"sums", run_sums},     {"nodes", run_nodes},         {"plain", run_plain},       {"init", run_init},
+    {"split", run_split},   {"shrink", run_shrink},       {"grow", run_grow},         {"lost", run_lost},
+    {"abort", run_abort},   {"abort-all", run_abort_all}, {"reducers", run_reducers}, {"net", run_net},
+    {"choose", run_choose}, {"direct", run_direct},       {"shards", run_shards},     {NULL, NULL},
 };

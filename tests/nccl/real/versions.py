@@ -251,13 +251,19 @@ def run_mismatch(args, cluster, version):
 
 
 def _direct(args, cluster, version, ranks):
+    """A machine with NVSwitch, where NCCL can send all-gathers and reduce-scatters through the reducers."""
     env = {"NCCL_ALGO": None, "NCCL_TOPO_FILE": TOPOLOGY, "FAKE_CAPABILITY": "9"}
     r = Run(args, cluster, version, "direct").start(ranks, env=env).end(90)
-    said = r.judge("direct", ranks)
-    if (chosen(r.log, "AllGather") | chosen(r.log, "ReduceScatter")) & {"COLLNET_DIRECT", "2"}:
-        r = Run(args, cluster, version, "direct").start(ranks, env={**env, "FAKE_DIRECT": "1"}).end(90)
-        said = f"CollNet Direct was chosen: {r.trouble()}"
-    yield f"NVSwitch, {ranks} nodes", said, r
+    large = re.search(r"(?:AllGather|ReduceScatter): 262144 Bytes -> Algo (?:COLLNET_DIRECT|2)\b", r.log)
+    yield f"NVSwitch, {ranks} nodes", large[0] if large else r.judge("direct", ranks), r
+    if number(version) < (2, 24):
+        return  # NCCL_ALGO holds for all operations
+    env["NCCL_ALGO"] = "allreduce:collnetchain;allgather:collnetdirect;reducescatter:collnetdirect"
+    r = Run(args, cluster, version, "shards").start(ranks, env=env).end(120)
+    said = r.judge("shards", ranks)
+    used = re.findall(r"closed after 0 all-reduces of 0 bytes, and \d+ slices of all-gathers", r.log)
+    ways = chosen(r.log, "AllGather") | chosen(r.log, "ReduceScatter")
+    yield f"shards, {ranks} nodes", said if said != "ok" or len(used) == ranks else f"{len(used)} used; {ways}", r
 
 
 def run_direct(args, cluster, version):

@@ -112,6 +112,14 @@ START_TEST(chunks_of_parts_cover_everything)
 				    at.offset + at.elems > size || (!at.elems && size))
 					ck_abort_msg("chunk %u of %u parts of %u is in part %u, from %u on", c, parts,
 						     (unsigned)size, at.part, (unsigned)at.first);
+				if (at.elems && operation_chunk_at(&o, elems, at.first) != c)
+					ck_abort_msg("chunk %u of %u parts of %u is found as %u", c, parts,
+						     (unsigned)size, operation_chunk_at(&o, elems, at.first));
+				if (at.staged + at.elems > next.staged || next.staged - at.staged > elems ||
+				    next.staged > operation_staged(&o, elems))
+					ck_abort_msg("chunk %u of %u parts of %u is at %u of its stage, the next at %u",
+						     c, parts, (unsigned)size, (unsigned)at.staged,
+						     (unsigned)next.staged);
 				if (parts > 2 && c + 1 < chunks && (c + 1) % parts && at.part == next.part)
 					ck_abort_msg("chunks %u and %u are of one part", c, c + 1);
 				for (uint32_t i = 0; i < at.elems; i++)
@@ -155,6 +163,12 @@ START_TEST(places_of_chunks)
 		return;
 	ck_assert_uint_eq(at.first, places[_i].first);
 	ck_assert_uint_eq(at.part, places[_i].part);
+	if (at.elems)
+		ck_assert_uint_eq(operation_chunk_at(&o, places[_i].elems, at.first), places[_i].chunk);
+	if (!places[_i].parts) {
+		ck_assert_uint_eq(at.staged, at.first);
+		ck_assert_uint_eq(operation_staged(&o, places[_i].elems), places[_i].count);
+	}
 }
 END_TEST
 

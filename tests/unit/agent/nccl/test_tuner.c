@@ -49,7 +49,9 @@ START_TEST(test_model)
 		reducers[i].bandwidth = (uint64_t)(models[_i].of_reducers * GBIT);
 	for (unsigned i = 0; i < SHARDS; i++)
 		owner[i] = (uint16_t)(i * models[_i].reducers / SHARDS);
+	cfg.job.baseline = _i % 2;
 	tuner_init(&t, &cfg, models[_i].link * GBIT, models[_i].nodes, models[_i].always);
+	ck_assert_int_eq(t.shards, _i % 2 == 0);
 	ck_assert_msg(fabs(t.ring - models[_i].want_ring) < 1e-9, "%s: ring %g", models[_i].what, t.ring);
 	ck_assert_msg(fabs(t.reducers - models[_i].want_reducers) < 1e-9, "%s: reducers %g", models[_i].what,
 		      t.reducers);
@@ -73,13 +75,13 @@ static const struct {
     {"no CollNet", NCCL_ALL_REDUCE, 1 << 20, 10, NONE, NONE, NONE, NONE},
     {"small, no CollNet", NCCL_ALL_REDUCE, 1000, 10, NONE, NONE, NONE, NONE},
     {"the cheaper of two", NCCL_ALL_REDUCE, 1 << 20, 10, 30, 40, 0, 40},
-    {"all-gather: not Direct", NCCL_ALL_GATHER, 1 << 10, 10, 5, NONE, 1e9f, NONE},
-    {"reduce-scatter: not Direct", NCCL_REDUCE_SCATTER, 1 << 20, 10, 5, NONE, 1e9f, NONE},
+    {"small all-gather: the reducers' time is added", NCCL_ALL_GATHER, 1000, 10, 5, NONE, 7, NONE},
+    {"large reduce-scatter", NCCL_REDUCE_SCATTER, 1000000, 10, 5, NONE, 2005, NONE},
     {"all-gather without Direct", NCCL_ALL_GATHER, 1 << 10, 10, NONE, NONE, NONE, NONE},
     {"broadcast", 0, 1 << 20, 10, NONE, NONE, NONE, NONE},
 };
 
-static const struct tuner tuner = {.ring = 1.5, .reducers = 2, .us_per_byte = 0.001, .from = 16 << 10};
+static const struct tuner tuner = {.ring = 1.5, .reducers = 2, .us_per_byte = 0.001, .from = 16 << 10, .shards = true};
 
 START_TEST(test_choose)
 {
@@ -95,6 +97,22 @@ START_TEST(test_choose)
 	ck_assert_msg(costs[NCCL_COLLNET_DIRECT][NCCL_SIMPLE] == rows[_i].want_direct, "%s", rows[_i].what);
 	ck_assert_msg(costs[NCCL_COLLNET_CHAIN][NCCL_SIMPLE] == rows[_i].want_chain, "%s", rows[_i].what);
 	ck_assert(costs[1][NCCL_SIMPLE] == rows[_i].ring && costs[0][0] == 50);
+}
+END_TEST
+
+/* A job that may not have them does not get CollNet Direct. */
+START_TEST(test_without_shards)
+{
+	float costs[ALGORITHMS][PROTOCOLS] = {{0}};
+	struct tuner t = tuner;
+
+	t.shards = false;
+	costs[NCCL_COLLNET_DIRECT][NCCL_SIMPLE] = 5;
+	tuner_choose(&t, _i ? NCCL_ALL_GATHER : NCCL_REDUCE_SCATTER, 1000, &costs[0][0], ALGORITHMS, PROTOCOLS);
+	ck_assert(costs[NCCL_COLLNET_DIRECT][NCCL_SIMPLE] == 1e9f);
+	costs[NCCL_COLLNET_DIRECT][NCCL_SIMPLE] = NONE; /* what NCCL cannot do stays so */
+	tuner_choose(&t, _i ? NCCL_ALL_GATHER : NCCL_REDUCE_SCATTER, 1000, &costs[0][0], ALGORITHMS, PROTOCOLS);
+	ck_assert(costs[NCCL_COLLNET_DIRECT][NCCL_SIMPLE] == NONE);
 }
 END_TEST
 
@@ -126,6 +144,7 @@ int main(void)
 
 	tcase_add_loop_test(tc, test_model, 0, sizeof models / sizeof models[0]);
 	tcase_add_loop_test(tc, test_choose, 0, sizeof rows / sizeof rows[0]);
+	tcase_add_loop_test(tc, test_without_shards, 0, 2);
 	tcase_add_test(tc, test_slower);
 	tcase_add_test(tc, test_small_table);
 	suite_add_tcase(s, tc);

@@ -390,6 +390,25 @@ START_TEST(an_operation_without_all_input_does_not_time_out)
 }
 END_TEST
 
+/* A ring has no room before results come: other ranks are late, and the time counts. */
+START_TEST(an_operation_with_a_full_ring_times_out)
+{
+	struct reducers f;
+	struct reducers_op a;
+	_Atomic uint64_t ready = 256; /* a chunk */
+
+	reducers_open(&f, timed, 1, 1000);
+	f.answer = false;
+	reducers_pump(&f);
+	reducers_submit(&f, &a, 1024, NULL);
+	a.op.ready = &ready;
+	reducers_pump(&f);
+	reducers_advance(&f, 4000);
+	reducers_expect_end(&f, RS_EPEER, "of 1024 float32 was not done within 3 s");
+	reducers_close(&f);
+}
+END_TEST
+
 START_TEST(a_late_group_is_named_by_its_size)
 {
 	struct reducers f;
@@ -494,6 +513,7 @@ int main(void)
 	tcase_add_test(tc, late_ranks_are_named);
 	tcase_add_test(tc, a_very_late_operation_is_warned_of_once);
 	tcase_add_test(tc, an_operation_without_all_input_does_not_time_out);
+	tcase_add_test(tc, an_operation_with_a_full_ring_times_out);
 	tcase_add_test(tc, a_late_group_is_named_by_its_size);
 	tcase_add_loop_test(tc, invalid_control_frames_end_the_exchange, 0, COUNT(nonsense));
 	tcase_add_test(tc, random_bytes_end_the_exchange);
