@@ -7,9 +7,26 @@
 #include <string.h>
 #include <xxhash.h>
 
+uint64_t rs_config_ahead(const struct rs_config *cfg)
+{
+	uint64_t chunks = (cfg->sharding.decoupled + cfg->sharding.chunk_bytes - 1) / cfg->sharding.chunk_bytes;
+	uint64_t most = 0; /* shards of a lane */
+
+	for (unsigned r = 0; r < cfg->reducers_n; r++) {
+		unsigned own = 0, lanes = cfg->reducers[r].lanes;
+
+		for (unsigned s = 0; s < cfg->sharding.shards; s++)
+			own += cfg->sharding.owner[s] == r;
+		most = (own + lanes - 1) / lanes > most ? (own + lanes - 1) / lanes : most;
+	}
+	chunks = (chunks * most + cfg->sharding.shards - 1) / cfg->sharding.shards;
+	return chunks > cfg->sharding.window ? chunks : cfg->sharding.window;
+}
+
 struct exchange_params rs_config_exchange(const struct rs_config *cfg)
 {
 	bool tls = cfg->security.tls != TLS_OFF;
+	uint64_t ahead = rs_config_ahead(cfg);
 
 	return (struct exchange_params){
 	    .reducers = cfg->reducers,
@@ -18,6 +35,7 @@ struct exchange_params rs_config_exchange(const struct rs_config *cfg)
 	    .shards = cfg->sharding.shards,
 	    .chunk_bytes = cfg->sharding.chunk_bytes,
 	    .window = cfg->sharding.window,
+	    .ahead = ahead < RS_WINDOW_MAX ? (unsigned)ahead : RS_WINDOW_MAX,
 	    .priorities = cfg->sharding.priorities,
 	    .deterministic = cfg->job.deterministic,
 	    .checksum = cfg->job.checksum,
@@ -75,7 +93,9 @@ uint64_t exchange_params_lead(const struct exchange_params *p, uint32_t window, 
 	lead = p->shards > lead ? p->shards : lead;
 	if (bounded && lead > p->lead_most)
 		lead = p->lead_most;
-	return window > p->window && wide > lead ? wide : lead;
+	if (p->ahead > p->window && (uint64_t)p->ahead * links > lead)
+		lead = (uint64_t)p->ahead * links;
+	return window > p->ahead && wide > lead ? wide : lead;
 }
 
 /* Fills in the map: that of the shares, if there are any. */

@@ -57,13 +57,23 @@ void session_queue_result(struct session *s, struct slot *slot, enum tx_kind kin
 	session_ready(s);
 }
 
+void session_added(struct session *s, unsigned priority)
+{
+	s->streams[priority].added++;
+	s->credit_due = true;
+	session_ready(s);
+}
+
 void session_uncount_result(struct session *s, struct session_stream *t, const struct tx_result *r)
 {
 	rs_assert(t->results_n > 0 && s->results_n > 0);
 	t->results_n--;
 	s->results_n--;
-	if (r->kind == TX_FETCH)
+	if (r->kind == TX_FETCH) {
+		s->credit_due = true; /* it stood in the place of a result */
+		session_ready(s);
 		return;
+	}
 	rs_assert(t->outstanding > 0 && s->outstanding > 0);
 	t->outstanding--;
 	s->outstanding--;

@@ -72,6 +72,7 @@ static void link_join_again(struct link *l, uint64_t now_ms)
 		return;
 	}
 	window_narrow(&l->window, l->x->params->window);
+	l->ahead = l->x->params->ahead;
 	l->state = LINK_HANDSHAKE;
 	l->kept = true;
 	if (link_queue_hello(l, &e))

@@ -121,8 +121,13 @@ uint32_t stream_result_bytes(const struct exchange_op *op, const struct operatio
  * priorities would wait for each other; see frame_reserve(). */
 static bool stream_may_send(struct link *l, const struct stream *s, uint32_t bytes)
 {
-	return window_open(&l->window, l->chunks_in_flight, l->bytes_in_flight, bytes) ||
-	       s->tail - s->head < frame_reserve(l->window.limit);
+	uint32_t owed = s->tail - s->head;
+
+	/* without CREDIT the reducer expects no more than the window allows */
+	if ((l->chunks_owed < l->ahead || owed < frame_reserve(l->ahead)) &&
+	    window_open(&l->window, l->chunks_in_flight, l->bytes_in_flight, bytes))
+		return true;
+	return owed < frame_reserve(l->window.limit);
 }
 
 /* Returns the position of the first chunk of the stream without a result. */
@@ -176,6 +181,7 @@ static void stream_push(struct link *l, struct stream *s, struct outgoing *f)
 	f->head.ack = l->x->first ? l->x->first->of.seq : l->x->next_seq;
 	frame_encode(&f->head, f->header);
 	l->chunks_in_flight++;
+	l->chunks_owed++;
 	l->bytes_in_flight += f->bytes;
 	s->tail++;
 }
