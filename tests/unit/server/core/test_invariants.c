@@ -71,6 +71,8 @@ START_TEST(a_lane)
 
 	expect_found(s->outstanding, 2, lane_check(fw.lane), "`outstanding` differs");
 	expect_found(s->streams[0].outstanding, 99, lane_check(fw.lane), "more chunks than the window");
+	expect_found(s->streams[0].credited, 1, lane_check(fw.lane), "told of more chunks");
+	expect_found(s->streams[0].added, 99, lane_check(fw.lane), "added more than came");
 	expect_found(s->results_n, 1, lane_check(fw.lane), "results_n differs");
 	expect_found(s->streams[1].results_n, 999, lane_check(fw.lane), "more results than entries");
 	expect_found(s->streams[1].offered, 1, lane_check(fw.lane), "offers more results");
