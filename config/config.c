@@ -403,10 +403,12 @@ static int check_decoupled(struct reading *r)
 	uint64_t most = cfg->sharding.decoupled / rs_config_ahead(cfg) * RS_WINDOW_MAX;
 	char found[32], chunk[32], expected[32];
 
+	if (!cfg->sharding.decoupled)
+		return RS_OK;
 	value_format_bytes(cfg->sharding.decoupled, found, sizeof found);
 	value_format_bytes(cfg->sharding.chunk_bytes, chunk, sizeof chunk);
 	value_format_bytes(most >> 10 ? most >> 10 << 10 : most, expected, sizeof expected);
-	if (cfg->sharding.decoupled && cfg->job.baseline)
+	if (cfg->job.baseline)
 		return ydoc_fail(r->doc, at, "sharding.decoupled", r->e,
 				 "found %s, expected off with job.features: baseline, which has no CREDIT", found);
 	if (rs_config_ahead(cfg) > RS_WINDOW_MAX)

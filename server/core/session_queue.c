@@ -69,11 +69,8 @@ void session_uncount_result(struct session *s, struct session_stream *t, const s
 	rs_assert(t->results_n > 0 && s->results_n > 0);
 	t->results_n--;
 	s->results_n--;
-	if (r->kind == TX_FETCH) {
-		s->credit_due = true; /* it stood in the place of a result */
-		session_ready(s);
+	if (r->kind == TX_FETCH)
 		return;
-	}
 	rs_assert(t->outstanding > 0 && s->outstanding > 0);
 	t->outstanding--;
 	s->outstanding--;

@@ -395,9 +395,6 @@ a chunk counts as added when it begins
 reducers do not say what they have added
 	server/core/session_queue.c
 	s/\.added\+\+;\n\ts->credit_due = true;/.added++;/
-what stood behind FETCH is never said to be added
-	server/core/session_queue.c
-	s/s->credit_due = true; \/\*[^\n]*//
 reducers go on counting what they have added at RESUME
 	server/core/stripe_view.c
 	s/ = t->added = t->credited = 0;/ = t->credited = 0;/

@@ -158,24 +158,6 @@ START_TEST(resume_begins_a_new_count)
 }
 END_TEST
 
-/* FETCH is no result. */
-START_TEST(a_fetched_chunk_is_told)
-{
-	struct fw_world fw;
-
-	lv_running(&fw, (struct fw_options){.features = DECOUPLED});
-	fw_contribute(&fw, 1, chunk_of(&fw, 0, 0));
-	fw_feed_all(&fw, SIZE_MAX);
-	expect_credit(&fw, 1, 0, 1);
-	fw_have(&fw, 0, chunk_of(&fw, 0, 0));
-	fw_feed_all(&fw, SIZE_MAX);
-	ck_assert_uint_eq(fw_expect(&fw, 0, FRAME_FETCH).chunk, 0);
-	expect_credit(&fw, 0, 0, 1);
-	fw_expect_nothing(&fw, 0);
-	fw_close(&fw);
-}
-END_TEST
-
 int main(void)
 {
 	Suite *suite = suite_create("lane_credit");
@@ -189,7 +171,6 @@ int main(void)
 	tcase_add_loop_test(tc, other_jobs_get_none, 0, sizeof others / sizeof others[0]);
 	tcase_add_loop_test(tc, credits_gather_while_a_socket_is_full, 0, 2);
 	tcase_add_test(tc, resume_begins_a_new_count);
-	tcase_add_test(tc, a_fetched_chunk_is_told);
 	suite_add_tcase(suite, tc);
 	runner = srunner_create(suite);
 	srunner_run_all(runner, CK_ENV);
