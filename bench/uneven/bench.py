@@ -9,8 +9,13 @@ A step lasts as long as on its slowest rank. Prints a JSON line for each row, in
 
     off, on         median over all steps and launches; with _spread, the medians of single launches
     gain            median over the steps of off / on
-    bound           mean over the steps, calculated: what a step takes if only the own link and the own passes of each
+    bound           median over the steps, calculated: what a step takes if only the own link and the own passes of each
                     rank limit it, without any rank or reducer waiting for another one
+    fluid_off, _on  median over the steps, calculated for reduce-scatters: the same, with the reducers' links in addition;
+                    without `decoupled` no rank is more than 256 KiB ahead of the slowest one
+
+A row is WHAT:REDUCERS:MICRO:RATIO: all-reduce or scatter; number of reducers; micro-batches in a step; mean time of a
+micro-batch's passes / time of its gradients on a link.
 
 Exit status: 0 success, 1 an error or a wrong sum, 2 wrong usage, 77 the laboratory cannot be made.
 """
@@ -33,8 +38,10 @@ import systems  # noqa: E402
 from placement import Placement  # noqa: E402
 
 RANK = pathlib.Path(__file__).resolve().with_name("rank.py")
+PORT = 29500
 MIB = 1 << 20
 PAYLOAD = 1448 / 1514  # of a packet
+ROWS = "all-reduce:4:4:1,scatter:4:4:1,all-reduce:1:1:2,scatter:1:1:2"
 LAUNCH_S = 60  # time for starting, in addition to the steps
 
 
@@ -43,15 +50,11 @@ def parse_arguments():
         prog="bench-uneven", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     p.add_argument("--workers", type=int, default=4, help="%(default)s")
-    p.add_argument("--reducers", default="4,2", help="numbers of reducers, comma-separated (%(default)s)")
-    p.add_argument("--what", default="all-reduce,scatter", help="%(default)s")
+    p.add_argument("--rows", default=ROWS, help="comma-separated (%(default)s)")
     p.add_argument("--rate", type=int, default=250, help="rate of links in Mbit/s (%(default)s)")
     p.add_argument("--bytes", type=int, default=4 * MIB, help="of the gradients of a micro-batch (%(default)s)")
-    p.add_argument("--micro", type=int, default=4, help="micro-batches of a step (%(default)s)")
     p.add_argument("--batch", type=int, default=1, help="sequences of a micro-batch (%(default)s)")
     p.add_argument("--buckets", type=int, default=8, help="buckets of gradients of a micro-batch (%(default)s)")
-    p.add_argument("--ratio", type=float, default=1.0,
-                   help="mean time of a micro-batch's passes / time of its gradients on a link (%(default)s)")  # fmt: skip
     p.add_argument("--steps", type=int, default=12, help="timed steps of a launch (%(default)s)")
     p.add_argument("--repeats", type=int, default=3, help="launches of off and of on (%(default)s)")
     p.add_argument("--seed", type=int, default=1, help="of the lengths (%(default)s)")
@@ -60,7 +63,6 @@ def parse_arguments():
     args = p.parse_args()
     args.build = args.build.resolve()
     args.line = args.rate * 1e6 / 8 * PAYLOAD
-    args.seconds_per_token = args.ratio * args.bytes / args.line / args.batch / lengths.MEAN
     return args
 
 
@@ -68,6 +70,7 @@ class Ranks(systems.System):
     """rank.py on each host, beside reducers."""
 
     name = "reducers"
+    moves_bytes = False  # while a pass takes long
 
     def __init__(self, what, decoupled, plan, args):
         self.what, self.plan, self.args = what, plan, args
@@ -81,7 +84,7 @@ class Ranks(systems.System):
         def environment(rank):
             return {
                 "RANK": str(rank), "WORLD_SIZE": str(launch.place.n), "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1",
-                "MASTER_ADDR": launch.lab.address(launch.place.workers[0]), "OMP_NUM_THREADS": "1",
+                "MASTER_ADDR": launch.lab.address(launch.place.workers[0]), "MASTER_PORT": str(PORT), "OMP_NUM_THREADS": "1",
                 "REDUCTION_LIBRARY": str(launch.build / "lib/libreduction.so.0"), "REDUCTION_MODE": "direct",
                 "REDUCTION_CONFIG": f"{launch.dir}/job.yaml", "PYTHONDONTWRITEBYTECODE": "1",
                 "PYTHONPATH": str(ROOT / "agent/python"),
@@ -114,7 +117,11 @@ def ms(seconds):
     return round(seconds * 1e3, 1)
 
 
-def measure(k, what, plan, args):
+def measure(row, args):
+    what, k, args.micro, args.ratio = row.split(":")
+    k, args.micro, args.ratio = int(k), int(args.micro), float(args.ratio)
+    args.seconds_per_token = args.ratio * args.bytes / args.line / args.batch / lengths.MEAN
+    plan = lengths.tokens(args.seed, args.steps, args.micro, args.workers, args.batch)
     place, times = Placement(args.workers, k), {"off": [], "on": []}
     with net.Lab(place.hosts, f"{args.rate}mbit", 5, cc=args.cc, build=args.build) as lab:
         for _ in range(args.repeats):
@@ -129,8 +136,12 @@ def measure(k, what, plan, args):
     steps = [[statistics.median(step) for step in zip(*found)] for found in (times["off"], times["on"])]
     row["gain"] = round(statistics.median(off / on for off, on in zip(*steps)), 3)
     bucket = args.bytes / args.buckets / args.line
-    row["bound"] = ms(statistics.fmean(
+    row["bound"] = ms(statistics.median(
         lengths.bound(step, args.workers, args.seconds_per_token, args.buckets, bucket) for step in plan))  # fmt: skip
+    for name, ahead in (("fluid_off", 256 << 10), ("fluid_on", float("inf"))) if what == "scatter" else ():
+        row[name] = ms(statistics.median(
+            lengths.fluid(step, args.workers, k, args.seconds_per_token, args.buckets, args.bytes, args.line, ahead)
+            for step in plan))  # fmt: skip
     row["load"] = round(os.getloadavg()[0], 1)
     print(json.dumps(row), flush=True)
 
@@ -138,10 +149,8 @@ def measure(k, what, plan, args):
 def main():
     args = parse_arguments()
     started = time.monotonic()
-    plan = lengths.tokens(args.seed, args.steps, args.micro, args.workers, args.batch)
-    for k in map(int, args.reducers.split(",")):
-        for what in args.what.split(","):
-            measure(k, what, plan, args)
+    for row in args.rows.split(","):
+        measure(row, args)
     print(f"bench-uneven: {time.monotonic() - started:.0f} s", file=sys.stderr)
     return 0
 

@@ -50,6 +50,25 @@ def bound(step, world, seconds_per_token, buckets, bucket_seconds):
     return last
 
 
+def fluid(step, world, reducers, seconds_per_token, buckets, micro_bytes, line, ahead):
+    """The time of a step in which gradients are a fluid: a rank's link and all reducers' links together limit its rate,
+    ranks share the reducers' links evenly, and none is more than `ahead` bytes before the slowest one."""
+    plans = [ready(step, rank, seconds_per_token, buckets) for rank in range(world)]
+    bucket, tick, now = micro_bytes / buckets, 1e-3, 0.0
+    sent, whole = [0.0] * world, bucket * len(plans[0])
+    while min(sent) < whole - 1:
+        now += tick
+        slowest = min(sent)
+        wants = [min(sum(at <= now for at in plan) * bucket, slowest + ahead) - s for plan, s in zip(plans, sent)]
+        wants = [min(max(0.0, want), line * tick) for want in wants]
+        room, left = reducers * line * tick, world
+        for rank in sorted(range(world), key=wants.__getitem__):
+            part = min(wants[rank], room / left)
+            sent[rank] += part
+            room, left = room - part, left - 1
+    return now
+
+
 MEAN = (sum((BIN * i + (BIN + 1) / 2) * n for i, n in enumerate(SEQUENCES)) + FULL * FULL_SEQUENCES) / (
     sum(SEQUENCES) + FULL_SEQUENCES
 )
