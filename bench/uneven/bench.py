@@ -1,6 +1,7 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""Measures steps of a training with sequences of uneven lengths over shaped links, with `sharding.decoupled` on and off.
+"""Measures steps of a training with sequences of uneven lengths over shaped links, with `sharding.decoupled` and
+without.
 
 Each rank draws sequences of its own (bench/uneven/lengths.py says from what), so its passes take longer or shorter than
 those of the others. A pass sleeps in place of computing; each bucket of gradients is reduced as it is ready, after each
@@ -11,7 +12,7 @@ A step lasts as long as on its slowest rank. Prints a JSON line for each row, in
     gain            median over the steps of off / on
     bound           median over the steps, calculated: what a step takes if only the own link and the own passes of each
                     rank limit it, without any rank or reducer waiting for another one
-    fluid_off, _on  median over the steps, calculated for reduce-scatters: the same, with the reducers' links in addition;
+    fluid_off, _on  median over the steps, calculated for reduce-scatters: the same, with the reducers' links too;
                     without `decoupled` no rank is more than 256 KiB ahead of the slowest one
 
 A row is WHAT:REDUCERS:MICRO:RATIO: all-reduce or scatter; number of reducers; micro-batches in a step; mean time of a
@@ -84,7 +85,8 @@ class Ranks(systems.System):
         def environment(rank):
             return {
                 "RANK": str(rank), "WORLD_SIZE": str(launch.place.n), "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1",
-                "MASTER_ADDR": launch.lab.address(launch.place.workers[0]), "MASTER_PORT": str(PORT), "OMP_NUM_THREADS": "1",
+                "MASTER_ADDR": launch.lab.address(launch.place.workers[0]), "MASTER_PORT": str(PORT),
+                "OMP_NUM_THREADS": "1",
                 "REDUCTION_LIBRARY": str(launch.build / "lib/libreduction.so.0"), "REDUCTION_MODE": "direct",
                 "REDUCTION_CONFIG": f"{launch.dir}/job.yaml", "PYTHONDONTWRITEBYTECODE": "1",
                 "PYTHONPATH": str(ROOT / "agent/python"),
@@ -92,7 +94,8 @@ class Ranks(systems.System):
 
         return systems._each_rank(launch, lambda _r: [
             sys.executable, RANK, "--what", self.what, "--bytes", self.args.bytes, "--buckets", self.args.buckets,
-            "--plan", json.dumps(self.plan), "--seconds-per-token", self.args.seconds_per_token], environment)  # fmt: skip
+            "--plan", json.dumps(self.plan), "--seconds-per-token", self.args.seconds_per_token],
+            environment)  # fmt: skip
 
 
 def run(lab, place, system, args):

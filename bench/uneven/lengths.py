@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Lengths of sequences, drawn from a real distribution, and when gradients are ready with them.
 
-The distribution is that of the pre-training sequences of Wikipedia in tokens, at most 512, which Krell, Kosec, Perez and
-Fitzgibbon published ("Efficient Sequence Packing without Cross-contamination", arXiv:2107.02027, its histogram
+The distribution is that of the pre-training sequences of Wikipedia in tokens, at most 512, which Krell, Kosec, Perez
+and Fitzgibbon published ("Efficient Sequence Packing without Cross-contamination", arXiv:2107.02027, its histogram
 `wikipedia_histogram`), summed up in bins of 64; almost a quarter has the full length."""
 
 import random

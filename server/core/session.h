@@ -17,8 +17,8 @@ enum {
 	SESSION_SMALL = 9000, /* bytes: a session that has received fewer has received no large packet */
 	SESSION_WORKED = 8,   /* slots of one session_received whose time is counted */
 	/* Bytes of the queue of control frames. It has room for WELCOME, one WAITING,
-	 * START or two PINGs, a VIEW, a LOAD, a CREDIT for each priority, and ABORT, which
-	 * is the longest because of its sentence. */
+	 * START or two PINGs, a VIEW, a LOAD, a CREDIT for each priority, and ABORT,
+	 * which is the longest because of its sentence. */
 	SESSION_CONTROL = 2 * (FRAME_HEADER + CONTROL_MESSAGE) + 2 * CONTROL_CAUSE +
 			  (7 + FRAME_PRIORITIES) * FRAME_HEADER + CONTROL_START_LEN + CONTROL_VIEW + CONTROL_LOAD_LEN,
 };

@@ -415,7 +415,7 @@ more chunks lack a result than the reducer has slots for
 	s/\(l->chunks_owed < l->ahead \|\| owed < frame_reserve\(l->ahead\)\) &&\s+//
 decoupled ranks retain as few results as others
 	agent/worker/core/lead.c
-	s/retain_init\(&x->retain, x->params->priorities, lead,/retain_init(\&x->retain, x->params->priorities, lead < 512 ? lead \/ 2 : lead,/
+	s/x->params->priorities, lead, lead_ret/x->params->priorities, lead < 512 ? lead \/ 2 : lead, lead_ret/
 LIST
 }
 

@@ -62,9 +62,10 @@ struct link_load {
 };
 
 /* Invariants: chunks_in_flight and bytes_in_flight are the sums over [credited, tail) of
- * the streams of all priorities, and chunks_owed that over [head, tail). sent_off bytes of the frame `sent` of the
- * stream `partial_stream` are sent; while sent_off > 0 control frames and other streams wait. saved_off <= saved_len,
- * and control_off <= control_len. */
+ * the streams of all priorities, and chunks_owed that over [head, tail). sent_off bytes
+ * of the frame `sent` of the stream `partial_stream` are sent; while sent_off > 0 control
+ * frames and other streams wait. saved_off <= saved_len, and control_off <=
+ * control_len. */
 struct link {
 	struct exchange *x;
 	unsigned reducer; /* index in params.reducers */

@@ -205,8 +205,8 @@ void plan_close(struct plan *p);
 /* Fills needed_* from the fields before them. Errors: RS_ENOMEM. */
 int plan_count_needed(struct plan *p, struct rs_err *e);
 
-/* Returns the bytes of each worker for retained results, if the largest window is this one;
- * 0: it retains none. */
+/* Returns the bytes of each worker for retained results, if the largest window is this
+ * one; 0: it retains none. */
 uint64_t plan_retained(const struct plan *p, const struct rs_config *cfg, uint32_t window);
 
 /* Fills far from the fields before it. */

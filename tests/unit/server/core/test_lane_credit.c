@@ -101,8 +101,8 @@ START_TEST(other_jobs_get_none)
 }
 END_TEST
 
-/* A CREDIT is stuck in a full socket: then there is one for all that came since, or none if
- * their results are there. */
+/* A CREDIT is stuck in a full socket: then there is one for all that came since, or none
+ * if their results are there. */
 START_TEST(credits_gather_while_a_socket_is_full)
 {
 	struct fw_world fw;

@@ -71,8 +71,8 @@ START_TEST(hello_says_how_far_a_rank_goes_ahead)
 }
 END_TEST
 
-/* Counts of CREDIT on link 0, one after the other, and the chunks that were sent then; and
- * after the result of the first chunk. */
+/* Counts of CREDIT on link 0, one after the other, and the chunks that were sent then;
+ * and after the result of the first chunk. */
 static const struct {
 	uint64_t counts[4];
 	unsigned sent[4], result;
