@@ -205,7 +205,7 @@ retained results are overwritten too early
 	s/r->size = max_lead \+ 1;/r->size = max_lead \/ 2 + 1;/
 ranks run further ahead than results are retained
 	agent/worker/core/stream.c
-	s/position - floor <= x->max_lead/position - floor <= 2 * x->max_lead/
+	s/<= x->max_lead && \(!x->pace/<= 2 * x->max_lead \&\& (!x->pace/
 a rank places shards by its own features
 	agent/worker/core/view.c
 	s/features_known\(x\) & FEATURE_SLOTS/x->opt.features & FEATURE_SLOTS/
@@ -409,7 +409,7 @@ a chunk leaves the window by CREDIT and by its result
 	s/if \(s->credited == s->head\)/if (1)/
 a chunk that was added counts as begun by all ranks
 	agent/worker/core/stream.c
-	s/s->head != s->tail\)\n\t\treturn s->ring\[s->head &/s->credited != s->tail)\n\t\treturn s->ring[s->credited &/
+	s/added \? s->credited : s->head/s->credited + 0 * added/
 more chunks lack a result than the reducer has slots for
 	agent/worker/core/stream.c
 	s/\(l->chunks_owed < l->ahead \|\| owed < frame_reserve\(l->ahead\)\) &&\s+//

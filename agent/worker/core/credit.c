@@ -37,4 +37,6 @@ void credit_received(struct link *l, uint64_t now_ms)
 	}
 	while (s->credited - s->head < added)
 		credit_landed(l, s, now_ms);
+	l->x->links_changed |= l->x->held_back;
+	l->x->held_back = false;
 }

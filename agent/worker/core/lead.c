@@ -111,7 +111,8 @@ static int lead_retain(struct exchange *x, uint64_t lead, struct rs_err *e)
 
 int lead_fix(struct exchange *x, struct rs_err *e)
 {
-	uint32_t most = 0;
+	struct exchange_params coupled = *x->params;
+	uint32_t most = 0, flight = 0;
 	uint64_t lead;
 
 	if (x->lead_fixed)
@@ -122,7 +123,12 @@ int lead_fix(struct exchange *x, struct rs_err *e)
 		uint32_t window = l->state == LINK_RUNNING ? l->ahead : lead_window(l);
 
 		most = window > most ? window : most;
+		window = l->state == LINK_RUNNING ? l->window.most : lead_window(l);
+		flight = window > flight ? window : flight;
 	}
+	coupled.ahead = coupled.window;
+	if (x->params->ahead > x->params->window)
+		x->pace = exchange_params_lead(&coupled, flight, x->links_n, x->features & FEATURE_SLOTS);
 	lead = exchange_params_lead(x->params, most, x->links_n, x->features & FEATURE_SLOTS);
 	if (lead <= x->max_lead)
 		return RS_OK;

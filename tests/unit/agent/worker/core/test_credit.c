@@ -104,6 +104,33 @@ START_TEST(added_chunks_leave_the_window)
 }
 END_TEST
 
+/* Links stay in step with what the other reducers have added: within 8 chunks for each of
+ * them. */
+START_TEST(links_stay_in_step)
+{
+	static const char far[] = "reducers: [{id: r0, address: \"127.0.0.1:1\"}, {id: r1, address: \"127.0.0.1:2\"}]\n"
+				  "sharding: {chunk_bytes: 1024, window: 2, decoupled: 40KiB, priorities: 1, "
+				  "map: {0: r0, 1: r1}}\ntimeouts: {detect: 4s}\n";
+	static struct reducers_op o[5];
+	struct reducers f;
+
+	open_with(&f, far, OFFERS);
+	ck_assert_uint_eq(f.x->max_lead, 40);
+	for (unsigned i = 0; i < 5; i++)
+		views_submit(&f, &o[i], 8);
+	for (unsigned n = 1; n < 9; n++)
+		say_credit(&f, 0, 0, n);
+	/* chunk 1 of link 1 is not added: chunk 17 is the last one */
+	ck_assert_uint_eq(f.l[0].data_n, 9);
+	say_credit(&f, 1, 0, 1);
+	ck_assert_uint_eq(f.l[0].data_n, 10);
+	answer_all(&f);
+	for (unsigned i = 0; i < 5; i++)
+		views_expect_done(&o[i]);
+	reducers_close(&f);
+}
+END_TEST
+
 /* After the loss of a reducer everything without a result is sent again: also what the
  * other one had added. */
 START_TEST(added_chunks_are_sent_again)
@@ -165,6 +192,7 @@ int main(void)
 
 	tcase_add_test(tc, hello_says_how_far_a_rank_goes_ahead);
 	tcase_add_loop_test(tc, added_chunks_leave_the_window, 0, sizeof credits / sizeof credits[0]);
+	tcase_add_test(tc, links_stay_in_step);
 	tcase_add_test(tc, added_chunks_are_sent_again);
 	tcase_add_loop_test(tc, a_wrong_credit_loses_the_reducer, 0, sizeof wrongs / sizeof wrongs[0]);
 	suite_add_tcase(suite, tc);
