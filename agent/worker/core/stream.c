@@ -168,9 +168,9 @@ static uint64_t stream_floor(const struct exchange *x, unsigned priority, bool a
  * of the operation for themselves while the other reducers are idle: 0.7 of the speed
  * that the links allow if reducers have 15 and 6 shards. So links stay within max_lead
  * chunks of each other; in a decoupled job, where this is a step, within `pace` chunks of
- * what the other reducers have added. This cannot deadlock: every rank may send the first chunk of
- * which any rank has no result. The rule also bounds the results that must be retained,
- * see retain.h. */
+ * what the other reducers have added. This cannot deadlock: every rank may send the first
+ * chunk of which any rank has no result. The rule also bounds the results that must be
+ * retained, see retain.h. */
 static bool stream_within_lead(struct link *l, unsigned priority, uint64_t position)
 {
 	struct exchange *x = l->x;
