@@ -7,24 +7,6 @@
 #include <string.h>
 #include <xxhash.h>
 
-uint64_t rs_config_ahead(const struct rs_config *cfg)
-{
-	uint64_t chunks, most = 0; /* shards of a lane */
-
-	if (!cfg->sharding.decoupled)
-		return cfg->sharding.window;
-	for (unsigned r = 0; r < cfg->reducers_n; r++) {
-		unsigned own = 0, lanes = cfg->reducers[r].lanes;
-
-		for (unsigned s = 0; s < cfg->sharding.shards; s++)
-			own += cfg->sharding.owner[s] == r;
-		most = (own + lanes - 1) / lanes > most ? (own + lanes - 1) / lanes : most;
-	}
-	chunks = (cfg->sharding.decoupled + cfg->sharding.chunk_bytes - 1) / cfg->sharding.chunk_bytes;
-	chunks = (chunks * most + cfg->sharding.shards - 1) / cfg->sharding.shards;
-	return chunks > cfg->sharding.window ? chunks : cfg->sharding.window;
-}
-
 struct exchange_params rs_config_exchange(const struct rs_config *cfg)
 {
 	bool tls = cfg->security.tls != TLS_OFF;
