@@ -106,6 +106,9 @@ bench-mpi: $(bin) $(lib) $(mpi_bin) $(mpi_table) ## MPI_Allreduce through reduce
 bench-sharded: $(bin) $(lib) $(mpi_sharded) $(tcp_loop) ## reduce-scatter and all-gather on shaped links, alone and at once, beside gloo and Open MPI; needs root; ARGS='--python PYTHON' with torch
 	$(PYTHON) bench/sharded/bench.py --build $(B) $(ARGS)
 .PHONY: bench-sharded
+bench-uneven: $(bin) $(lib) $(tcp_loop) ## steps with sequences of uneven lengths on shaped links, with decoupled ranks and without; needs root; ARGS=--help
+	$(PYTHON) bench/uneven/bench.py --build $(B) $(ARGS)
+.PHONY: bench-uneven
 bench-nccl: $(bin) $(nccl_plugin) $(B)/tests/nccl/exercise $(tcp_loop) ## the NCCL plugin without NCCL, on loopback and (as root) on shaped links; ARGS=--help
 	$(PYTHON) bench/nccl.py --build $(B) $(ARGS)
 .PHONY: bench-nccl

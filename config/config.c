@@ -372,12 +372,59 @@ void rs_config_choose(struct rs_config *cfg)
 		choose_chunk(cfg);
 }
 
+/* Makes the shard map. */
+static int finish_map(struct reading *r)
+{
+	struct rs_config *cfg = r->cfg;
+	const struct ydoc_node *map = seen(r, "sharding", "map");
+
+	if (map)
+		return shardmap_read(cfg, r->doc, map, r->e);
+	if (cfg->sharding.shards == 0)
+		cfg->sharding.shards =
+		    shardmap_default_shards(cfg->reducers, cfg->reducers_n,
+					    cfg->sharding.rebalance == RS_REBALANCE_ON || rs_config_has_slots(cfg));
+	if (cfg->sharding.shards < cfg->reducers_n)
+		return ydoc_fail(r->doc, seen(r, "sharding", "shards"), "sharding.shards", r->e,
+				 "found %u, expected at least %u, one for each reducer", cfg->sharding.shards,
+				 cfg->reducers_n);
+
+	cfg->sharding.owner = calloc(cfg->sharding.shards, sizeof *cfg->sharding.owner);
+	if (!cfg->sharding.owner)
+		return rs_oom(r->e, cfg->sharding.shards * sizeof *cfg->sharding.owner, "the shard map");
+	return shardmap_deal(cfg->sharding.owner, cfg->sharding.shards, cfg->reducers, cfg->reducers_n, r->e);
+}
+
+/* Checks that the protocol has room for `decoupled`. */
+static int check_decoupled(struct reading *r)
+{
+	const struct rs_config *cfg = r->cfg;
+	const struct ydoc_node *at = seen(r, "sharding", "decoupled");
+	uint64_t most = cfg->sharding.decoupled / rs_config_ahead(cfg) * RS_WINDOW_MAX;
+	char found[32], chunk[32], expected[32];
+
+	if (!cfg->sharding.decoupled)
+		return RS_OK;
+	value_format_bytes(cfg->sharding.decoupled, found, sizeof found);
+	value_format_bytes(cfg->sharding.chunk_bytes, chunk, sizeof chunk);
+	value_format_bytes(most >> 10 ? most >> 10 << 10 : most, expected, sizeof expected);
+	if (cfg->job.baseline)
+		return ydoc_fail(r->doc, at, "sharding.decoupled", r->e,
+				 "found %s, expected off with job.features: baseline, which has no CREDIT", found);
+	if (rs_config_ahead(cfg) > RS_WINDOW_MAX)
+		return ydoc_fail(
+		    r->doc, at, "sharding.decoupled", r->e,
+		    "found %s, expected at most about %s, %u chunks of %s on each lane: use more lanes or a "
+		    "larger sharding.chunk_bytes",
+		    found, expected, RS_WINDOW_MAX, chunk);
+	return RS_OK;
+}
+
 /* Completes what depends on more than one key: the shard map, and the numbers for
  * "auto". */
 static int finish(struct reading *r)
 {
 	struct rs_config *cfg = r->cfg;
-	const struct ydoc_node *map = seen(r, "sharding", "map");
 	int rc;
 
 	if (!cfg->reducers && add_local_reducer(r))
@@ -405,21 +452,8 @@ static int finish(struct reading *r)
 	cfg->sharding.chunk_auto = cfg->sharding.chunk_bytes == 0;
 	rs_config_choose(cfg);
 	name_hosts(cfg);
-	if (map)
-		return shardmap_read(cfg, r->doc, map, r->e);
-	if (cfg->sharding.shards == 0)
-		cfg->sharding.shards =
-		    shardmap_default_shards(cfg->reducers, cfg->reducers_n,
-					    cfg->sharding.rebalance == RS_REBALANCE_ON || rs_config_has_slots(cfg));
-	if (cfg->sharding.shards < cfg->reducers_n)
-		return ydoc_fail(r->doc, seen(r, "sharding", "shards"), "sharding.shards", r->e,
-				 "found %u, expected at least %u, one for each reducer", cfg->sharding.shards,
-				 cfg->reducers_n);
-
-	cfg->sharding.owner = calloc(cfg->sharding.shards, sizeof *cfg->sharding.owner);
-	if (!cfg->sharding.owner)
-		return rs_oom(r->e, cfg->sharding.shards * sizeof *cfg->sharding.owner, "the shard map");
-	return shardmap_deal(cfg->sharding.owner, cfg->sharding.shards, cfg->reducers, cfg->reducers_n, r->e);
+	rc = finish_map(r);
+	return rc ? rc : check_decoupled(r);
 }
 
 int rs_config_parse_all(struct rs_config *ret_cfg, const char *name, const void *text, size_t len,
@@ -490,6 +524,24 @@ uint32_t rs_config_resolve_ms(const struct rs_config *cfg)
 	return getenv("KUBERNETES_SERVICE_HOST") ? UINT32_MAX : RESOLVE_AUTO_MS;
 }
 
+uint64_t rs_config_ahead(const struct rs_config *cfg)
+{
+	uint64_t chunks, most = 0; /* shards of a lane */
+
+	if (!cfg->sharding.decoupled)
+		return cfg->sharding.window;
+	for (unsigned r = 0; r < cfg->reducers_n; r++) {
+		unsigned own = 0, lanes = cfg->reducers[r].lanes;
+
+		for (unsigned s = 0; s < cfg->sharding.shards; s++)
+			own += cfg->sharding.owner[s] == r;
+		most = (own + lanes - 1) / lanes > most ? (own + lanes - 1) / lanes : most;
+	}
+	chunks = (cfg->sharding.decoupled + cfg->sharding.chunk_bytes - 1) / cfg->sharding.chunk_bytes;
+	chunks = (chunks * most + cfg->sharding.shards - 1) / cfg->sharding.shards;
+	return chunks > cfg->sharding.window ? chunks : cfg->sharding.window;
+}
+
 static uint64_t digest_number(uint64_t digest, uint64_t v)
 {
 	unsigned char bytes[8];
@@ -507,6 +559,8 @@ uint64_t rs_config_digest(const struct rs_config *cfg)
 	d = digest_number(d, cfg->job.checksum);
 	d = digest_number(d, cfg->sharding.chunk_bytes);
 	d = digest_number(d, cfg->sharding.window);
+	if (cfg->sharding.decoupled)
+		d = digest_number(d, cfg->sharding.decoupled);
 	d = digest_number(d, cfg->sharding.priorities);
 	d = digest_number(d, cfg->reducers_n);
 	for (unsigned i = 0; i < cfg->reducers_n; i++) {

@@ -70,9 +70,11 @@ struct rs_config {
 		uint32_t chunk_bytes; /* RS_CHUNK_MIN..RS_CHUNK_MAX, multiple of 64 */
 		bool chunk_auto;      /* chunk_bytes is computed from the links' bandwidths, not read from the file */
 		unsigned window;      /* most chunks a worker may have in flight on a lane, 1..1024 */
-		unsigned priorities;  /* number of priorities, 1..RS_PRIORITIES_MAX */
-		int rebalance;        /* enum rs_rebalance */
-		uint16_t *owner;      /* owned; owner[shard] = index in reducers; `shards` entries */
+		uint64_t
+		    decoupled; /* bytes by which a rank may be ahead of the others, on all lanes together; 0: off */
+		unsigned priorities; /* number of priorities, 1..RS_PRIORITIES_MAX */
+		int rebalance;       /* enum rs_rebalance */
+		uint16_t *owner;     /* owned; owner[shard] = index in reducers; `shards` entries */
 	} sharding;
 
 	struct {
@@ -249,5 +251,10 @@ void rs_config_tls_name(const struct rs_reducer *r, char ret[RS_HOST_MAX]);
 /* Returns the lane of its reducer on which a shard lives: its index among that reducer's
  * shards, modulo the lanes. */
 unsigned rs_config_lane(const struct rs_config *cfg, unsigned shard);
+
+/* Returns how many chunks a worker may have without a result on a lane: `window`, or more
+ * with `decoupled`, so that the lane with the most shards has room for its part. Not
+ * limited to RS_WINDOW_MAX. */
+uint64_t rs_config_ahead(const struct rs_config *cfg);
 
 #endif

@@ -10,6 +10,7 @@
 struct exchange_params rs_config_exchange(const struct rs_config *cfg)
 {
 	bool tls = cfg->security.tls != TLS_OFF;
+	uint64_t ahead = rs_config_ahead(cfg);
 
 	return (struct exchange_params){
 	    .reducers = cfg->reducers,
@@ -18,6 +19,7 @@ struct exchange_params rs_config_exchange(const struct rs_config *cfg)
 	    .shards = cfg->sharding.shards,
 	    .chunk_bytes = cfg->sharding.chunk_bytes,
 	    .window = cfg->sharding.window,
+	    .ahead = ahead < RS_WINDOW_MAX ? (unsigned)ahead : RS_WINDOW_MAX,
 	    .priorities = cfg->sharding.priorities,
 	    .deterministic = cfg->job.deterministic,
 	    .checksum = cfg->job.checksum,
@@ -75,7 +77,9 @@ uint64_t exchange_params_lead(const struct exchange_params *p, uint32_t window, 
 	lead = p->shards > lead ? p->shards : lead;
 	if (bounded && lead > p->lead_most)
 		lead = p->lead_most;
-	return window > p->window && wide > lead ? wide : lead;
+	if (p->ahead > p->window && (uint64_t)p->ahead * links > lead)
+		lead = (uint64_t)p->ahead * links;
+	return window > p->ahead && wide > lead ? wide : lead;
 }
 
 /* Fills in the map: that of the shares, if there are any. */

@@ -38,6 +38,7 @@ struct exchange_params {
 	unsigned shards;
 	uint32_t chunk_bytes;
 	unsigned window, priorities;
+	unsigned ahead; /* most chunks without a result on a lane; more than `window`: the job is decoupled */
 	bool deterministic, checksum, retain;
 	unsigned min_reducers;
 	uint32_t lead_most;         /* LEAD_MOST, which simulations lower */
@@ -100,7 +101,8 @@ uint32_t exchange_params_window(const struct exchange_params *p, uint64_t rtt_us
  * is long: LONG_BYTES in flight on all its connections. */
 uint32_t exchange_params_others_window(const struct exchange_params *p, unsigned links);
 /* Returns by how many chunks a connection may be ahead of the slowest one, if the largest
- * window is this one. bounded: as jobs with FEATURE_SLOTS do. */
+ * window is this one. bounded: as jobs with FEATURE_SLOTS do. In a decoupled job a rank
+ * may be ahead on all connections at once. */
 uint64_t exchange_params_lead(const struct exchange_params *p, uint32_t window, unsigned links, bool bounded);
 
 #endif

@@ -224,7 +224,10 @@ static const char intro[] =
     "([links of 1 Gbit/s](../bench/README.md#what-a-reducer-costs)). TLS adds 0.7, gRPC 1.4, both 2.4\n"
     "([measured](../bench/RECORDS.md#tls-and-grpc)). Memory: what it logs as `memory_bytes` when a job opens, window "
     "x priorities\n"
-    "x 4 chunks for each lane (times n with `deterministic`), and about 16 KiB for each worker and lane.\n"
+    "x 4 chunks for each lane (times n with `deterministic`), with `decoupled` the lane's part of it x priorities x 4, "
+    "and "
+    "about\n"
+    "16 KiB for each worker and lane.\n"
     "\n"
     "This page is written by `make docs` from the table in `config/schema.c`.\n";
 

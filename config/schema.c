@@ -174,6 +174,13 @@ const struct schema_key schema_keys[] = {
  .help = "Most chunks that a worker may have in flight on a lane; each further priority adds an eighth of that (at "
  "least one). The actual number adapts to the delay of the network. Bounds the memory of a reducer, see "
  "`server.memory`"},
+{"sharding", "decoupled", SCHEMA_BYTES, AT(sharding, decoupled), .min = RS_CHUNK_MIN, .max = GIB(1024),
+ .zero_word = "off", .def = "off", .help = "Bytes, as they are sent, by which a rank may be ahead of the slowest one; "
+ "`off`: about a `window` on each lane. For reduce-scatters of steps that take longer on some ranks, with fewer "
+ "reducers than workers ([what it gains](../bench/DECISIONS.md#decoupled-ranks)): give the bytes of a step's "
+ "gradients. A reducer needs four times its part of them for each priority, with `deterministic` as much again for "
+ "each rank but one, and refuses jobs for which `server.memory` has no room. With `failover: retain` a worker keeps "
+ "so many bytes for each priority. All ranks must use the same value. At most 1024 chunks on a lane"},
 {"sharding", "priorities", SCHEMA_NUMBER, AT(sharding, priorities), .min = 1, .max = RS_PRIORITIES_MAX, .def = "2",
  .help = "Number of priorities of operations: chunks of a more urgent operation overtake those of others. An "
  "operation without a priority is most urgent if it has at most 64 KiB, else least urgent. Each priority takes memory "

@@ -4,7 +4,7 @@
 #include <stdio.h>
 
 static const char *const features_names[] = {"start",   "probe",  "nonfinite", "encodings", "reconfigure",
-					     "windows", "shares", "slots",     "sharded"}; /* by bit */
+					     "windows", "shares", "slots",     "sharded",   "decoupled"}; /* by bit */
 
 enum { FEATURES_NAMED = sizeof features_names / sizeof features_names[0] };
 

@@ -19,11 +19,12 @@
 #define FEATURE_SHARES      UINT64_C(64)  /* views may have shares */
 #define FEATURE_SLOTS       UINT64_C(128) /* few shards move when a reducer comes or goes, and D is bounded */
 #define FEATURE_SHARDED     UINT64_C(256) /* operations may be sharded: reduce-scatter and all-gather */
+#define FEATURE_DECOUPLED   UINT64_C(512) /* reducers say with CREDIT what they have added; only announced if wanted */
 
 /* what this release has */
 #define FEATURES_ALL                                                                                                   \
 	(FEATURE_START | FEATURE_PROBE | FEATURE_NONFINITE | FEATURE_ENCODINGS | FEATURE_RECONFIGURE |                 \
-	 FEATURE_WINDOWS | FEATURE_SHARES | FEATURE_SLOTS | FEATURE_SHARDED)
+	 FEATURE_WINDOWS | FEATURE_SHARES | FEATURE_SLOTS | FEATURE_SHARDED | FEATURE_DECOUPLED)
 
 /* Writes the names of a set into buf, "start, ..."; of features that this release does
  * not know, "feature N". */

@@ -194,7 +194,7 @@ const char *frame_type_name(unsigned type)
 	    [FRAME_HAVE] = "HAVE",           [FRAME_FETCH] = "FETCH",     [FRAME_KEPT] = "KEPT",
 	    [FRAME_SETTLE] = "SETTLE",       [FRAME_DRAIN] = "DRAIN",     [FRAME_LATE] = "LATE",
 	    [FRAME_CHALLENGE] = "CHALLENGE", [FRAME_PROOF] = "PROOF",     [FRAME_PROBE] = "PROBE",
-	    [FRAME_NONFINITE] = "NONFINITE", [FRAME_LOAD] = "LOAD",
+	    [FRAME_NONFINITE] = "NONFINITE", [FRAME_LOAD] = "LOAD",       [FRAME_CREDIT] = "CREDIT",
 	};
 
 	return type_known(type) ? names[type] : "type?";

@@ -52,6 +52,7 @@ enum frame_type {
 	FRAME_PROBE = 21,     /* both: as many bytes as a chunk, of any value, and back; then none: it has arrived */
 	FRAME_NONFINITE = 22, /* worker: protobuf Nonfinite, what it has sent of NaN and infinity so far */
 	FRAME_LOAD = 23,      /* both: protobuf Load, how busy a connection or a lane is */
+	FRAME_CREDIT = 24,    /* reducer: how many chunks of a priority it has added; no payload */
 	FRAME_TYPE_NR
 };
 

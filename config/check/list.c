@@ -260,6 +260,25 @@ static void print_workers(const struct rs_config *cfg, const char *name, FILE *o
 	    plural(cfg->sharding.shards), chunk, cfg->sharding.window, flight);
 }
 
+/* What a decoupled job needs in a reducer, as server/core/stripe.c counts it. */
+static void print_decoupled(const struct rs_config *cfg, const char *name, FILE *out)
+{
+	struct exchange_params p = rs_config_exchange(cfg);
+	uint64_t slots = 2ull * p.ahead * p.priorities, stash = 2ull * p.chunk_bytes;
+	uint64_t decoded = p.decoded_bytes > stash ? p.decoded_bytes : stash;
+	char sums[32], each[32];
+
+	if (!cfg->sharding.decoupled)
+		return;
+	value_format_bytes(slots * decoded, sums, sizeof sums);
+	value_format_bytes(slots * stash, each, sizeof each);
+	fprintf(out, "%s: ok: decoupled, up to %u chunks without a result on a lane: a reducer needs %s for each lane",
+		name, p.ahead, sums);
+	if (p.deterministic)
+		fprintf(out, ", and %s for each rank but one", each);
+	fputc('\n', out);
+}
+
 static void print_server(const struct rs_config *cfg, const char *name, FILE *out)
 {
 	char memory[32];
@@ -280,6 +299,8 @@ void check_print_good(const struct check *c, unsigned roles, FILE *out)
 		print_server(c->cfg, name, out);
 	if (roles & (CHECK_AGENT | CHECK_WORKER))
 		print_workers(c->cfg, name, out);
+	if (roles & (CHECK_AGENT | CHECK_WORKER))
+		print_decoupled(c->cfg, name, out);
 	if (c->elsewhere)
 		fprintf(out, "%s: checked for %s, without what depends on the machine; there use --role\n", name,
 			words);

@@ -20,11 +20,11 @@ FIELDS = ("magic version type flags priority dtype op payload_len chunk seq coun
           "tensors payload_sum header_sum").split()  # fmt: skip
 SHARED = {"up": ("dtype", 4), "down": ("op", 5)}  # fields in the high bits of another one
 Kind = enum.IntEnum("Kind", "HELLO WELCOME REFUSED WAITING START DATA RESULT PING ABORT GOODBYE VIEW RESUME HAVE FETCH "
-                            "KEPT SETTLE DRAIN LATE CHALLENGE PROOF PROBE NONFINITE LOAD")  # fmt: skip
+                            "KEPT SETTLE DRAIN LATE CHALLENGE PROOF PROBE NONFINITE LOAD CREDIT")  # fmt: skip
 WIDE, ROOT, CHECKED = 1, 2, 4  # flags
 SHARDED = 8  # the bit of `op`
 FEATURE_START, FEATURE_PROBE, FEATURE_NONFINITE, FEATURE_ENCODINGS, FEATURE_RECONFIGURE = 1, 2, 4, 8, 16
-FEATURE_SHARES, FEATURE_SLOTS, FEATURE_SHARDED = 64, 128, 256
+FEATURE_SHARES, FEATURE_SLOTS, FEATURE_SHARDED, FEATURE_DECOUPLED = 64, 128, 256, 512
 SHARE_MAX = 65535
 
 FOLDER = pathlib.Path(__file__).resolve().parents[1]
@@ -61,7 +61,7 @@ def decode(data):
         "magic": head["magic"] != b"RS",
         "version": head["version"] != 1,
         "checksum": head["header_sum"] != checksum(data[:60]),
-        "type": not Kind.HELLO <= head["type"] <= Kind.LOAD,
+        "type": not Kind.HELLO <= head["type"] <= Kind.CREDIT,
         "flags": head["flags"] > 7,
         "priority": head["priority"] > 3,
         "length": head["payload_len"] > most,
@@ -91,10 +91,12 @@ def mac(secret, side, binding, hello, challenge):
     return hmac.digest(secret, text, "sha256")
 
 
-def digest(deterministic, checksum, chunk_bytes, window, priorities, reducers, owner):
+def digest(deterministic, checksum, chunk_bytes, window, priorities, reducers, owner, decoupled=0):
     """The digest of a configuration. reducers: (id, lanes) of each; owner: the index of each shard's reducer."""
     d = 0
-    steps = [deterministic, checksum, chunk_bytes, window, priorities, len(reducers)]
+    steps = [deterministic, checksum, chunk_bytes, window, decoupled, priorities, len(reducers)]
+    if not decoupled:
+        del steps[4]
     for reducer, lanes in reducers:
         steps += [reducer.encode(), lanes]
     for step in steps + [len(owner), *owner]:

@@ -210,6 +210,8 @@ const char *session_check(const struct session *s)
 			return "a session offers more results than it has";
 		if (t->outstanding > s->stripe->p.window)
 			return "a session has more chunks than the window";
+		if (t->credited > t->added || t->added > t->started)
+			return "a session has told of more chunks than were added, or has added more than came";
 		outstanding += t->outstanding;
 		results += t->results_n;
 	}

@@ -167,6 +167,7 @@ static void lane_start_stripe(struct stripe *st, const struct lane_begin *begin)
 		stripe_fail(st, &why, NULL);
 		return;
 	}
+	st->credits = !(~st->features & (FEATURE_START | FEATURE_DECOUPLED));
 	if (begin->agreed.features & FEATURE_START)
 		len = control_pack_start(payload, &begin->agreed);
 	for (unsigned r = 0; r < st->p.world_size; r++)

@@ -17,10 +17,10 @@ enum {
 	SESSION_SMALL = 9000, /* bytes: a session that has received fewer has received no large packet */
 	SESSION_WORKED = 8,   /* slots of one session_received whose time is counted */
 	/* Bytes of the queue of control frames. It has room for WELCOME, one WAITING,
-	 * START or two PINGs, a VIEW, a LOAD, and ABORT, which is the longest because of
-	 * its sentence. */
-	SESSION_CONTROL = 2 * (FRAME_HEADER + CONTROL_MESSAGE) + 2 * CONTROL_CAUSE + 7 * FRAME_HEADER +
-			  CONTROL_START_LEN + CONTROL_VIEW + CONTROL_LOAD_LEN,
+	 * START or two PINGs, a VIEW, a LOAD, a CREDIT for each priority, and ABORT,
+	 * which is the longest because of its sentence. */
+	SESSION_CONTROL = 2 * (FRAME_HEADER + CONTROL_MESSAGE) + 2 * CONTROL_CAUSE +
+			  (7 + FRAME_PRIORITIES) * FRAME_HEADER + CONTROL_START_LEN + CONTROL_VIEW + CONTROL_LOAD_LEN,
 };
 
 /* Where the payload of the current frame goes. */
@@ -62,6 +62,7 @@ struct session_stream {
 	uint64_t next_seq; /* contributions come in the order (seq, chunk); this is the lowest one that may come next */
 	uint64_t next_chunk;
 	uint64_t started;          /* number of contributions */
+	uint64_t added, credited;  /* FEATURE_DECOUPLED: those that are complete; those that CREDIT has told */
 	struct tx_result *results; /* ring with the stripe's slots_n entries */
 	unsigned results_head, results_n;
 	unsigned offered; /* results at the head of the ring that are in the last send target */
@@ -100,13 +101,14 @@ struct session {
 	bool lost;            /* the connection is broken or closed */
 	bool paused;          /* VIEW came and RESUME is not sent: no chunk may come or go */
 	bool waits_stable;    /* the worker wants a PING when all ranks have what it has */
-	bool view_due, resume_due, ping_due, query_due; /* frames to queue when no control frame is queued */
-	uint64_t question;                              /* of lane_ask(), to be sent with a PING; 0: none */
-	uint64_t asked;                                 /* the last one that was sent, until it is answered; 0: none */
-	uint64_t view;                                  /* number of the view in its last VIEW */
-	uint64_t start[FRAME_PRIORITIES];               /* position in that VIEW from which it can begin again */
-	uint32_t lead;                                  /* in that VIEW; 0: that of the configuration */
-	uint64_t features;                              /* what its job uses, in that VIEW */
+	bool view_due, resume_due, ping_due, query_due,
+	    credit_due;                   /* frames to queue when no control frame is queued */
+	uint64_t question;                /* of lane_ask(), to be sent with a PING; 0: none */
+	uint64_t asked;                   /* the last one that was sent, until it is answered; 0: none */
+	uint64_t view;                    /* number of the view in its last VIEW */
+	uint64_t start[FRAME_PRIORITIES]; /* position in that VIEW from which it can begin again */
+	uint32_t lead;                    /* in that VIEW; 0: that of the configuration */
+	uint64_t features;                /* what its job uses, in that VIEW */
 	unsigned outstanding;
 	struct lane_count count;
 	struct slot *worked[SESSION_WORKED]; /* slots that the last session_received worked on; more are left out */
@@ -160,6 +162,9 @@ void session_ready(struct session *s);
 bool session_queue_frame(struct session *s, unsigned type, const void *payload, uint32_t len);
 /* Queues the result in a slot, its header alone, or FETCH. */
 void session_queue_result(struct session *s, struct slot *slot, enum tx_kind kind);
+/* A contribution is in its sum, or in the slot's stash: its rank gets CREDIT, unless the
+ * result is sent before. */
+void session_added(struct session *s, unsigned priority);
 /* Removes a result from the counts. It reached its rank, or it will not be sent. */
 void session_uncount_result(struct session *s, struct session_stream *t, const struct tx_result *r);
 /* Removes all queued results except one that is partly sent. */

@@ -57,6 +57,13 @@ void session_queue_result(struct session *s, struct slot *slot, enum tx_kind kin
 	session_ready(s);
 }
 
+void session_added(struct session *s, unsigned priority)
+{
+	s->streams[priority].added++;
+	s->credit_due = true;
+	session_ready(s);
+}
+
 void session_uncount_result(struct session *s, struct session_stream *t, const struct tx_result *r)
 {
 	rs_assert(t->results_n > 0 && s->results_n > 0);

@@ -164,6 +164,8 @@ static void session_contribution_complete(struct session *s)
 		retained_received(s->stripe, s->slot);
 	else if (contribution_complete(s->stripe, s->slot, s->rank, &e))
 		session_fail(s, &e);
+	else if (s->stripe->credits)
+		session_added(s, s->in.of.priority);
 }
 
 static void session_take_abort(struct session *s)

@@ -63,6 +63,27 @@ static void session_queue_question(struct session *s)
 	s->question = 0;
 }
 
+/* Queues CREDIT for each priority with contributions that were added since, unless their
+ * results are on the way: those say the same. */
+static void session_queue_credits(struct session *s)
+{
+	for (unsigned p = 0; p < s->stripe->p.priorities; p++) {
+		struct session_stream *t = &s->streams[p];
+		struct frame f = {.type = FRAME_CREDIT,
+				  .generation = s->stripe->p.generation,
+				  .of.priority = (uint8_t)p,
+				  .of.count = t->added,
+				  .ack = s->stripe->stable};
+		uint8_t head[FRAME_HEADER];
+
+		if (t->added == t->credited || t->added + t->outstanding <= t->started + t->results_n)
+			continue;
+		frame_encode(&f, head);
+		if (session_queue(s, head, sizeof head))
+			t->credited = t->added;
+	}
+}
+
 /* Queues the frames that are due. They wait in flags and not in the queue: there is at
  * most one of each, and its content is as new as possible. */
 static void session_queue_due(struct session *s)
@@ -79,7 +100,9 @@ static void session_queue_due(struct session *s)
 		session_queue_query(s, 1);
 	else if (s->ping_due)
 		session_queue_frame(s, FRAME_PING, NULL, 0);
-	s->view_due = s->resume_due = s->query_due = s->ping_due = false;
+	if (s->credit_due)
+		session_queue_credits(s);
+	s->view_due = s->resume_due = s->query_due = s->ping_due = s->credit_due = false;
 }
 
 /* Adds the rest of the answer to PROBE to iov. Returns the number of iovecs. */

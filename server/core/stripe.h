@@ -43,6 +43,7 @@ struct stripe {
 	bool ended;             /* ABORT was sent; everything that arrives is discarded */
 	uint64_t processes;     /* divisor of an average */
 	uint64_t features;      /* running: what the job uses */
+	bool credits;           /* running: ranks want CREDIT */
 	unsigned attached;      /* sessions */
 	bool departed;          /* a rank sent GOODBYE after START: no operation can complete any more */
 	uint64_t departed_ack;  /* departed ranks have the results of all operations below this number (the lowest) */

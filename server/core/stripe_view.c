@@ -24,10 +24,11 @@ static void view_pause(struct session *s)
 		/* one entry may be left: a result that is partly sent, or a FETCH, which
 		 * is not counted */
 		t->outstanding = t->results_n && t->results[t->results_head].kind != TX_FETCH;
-		t->next_seq = t->next_chunk = t->started = 0;
+		t->next_seq = t->next_chunk = t->started = t->added = t->credited = 0;
 		outstanding += t->outstanding;
 	}
 	s->outstanding = outstanding;
+	s->credit_due = false;
 	s->paused = true;
 }
 

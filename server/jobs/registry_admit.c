@@ -218,8 +218,9 @@ static int open_job(struct registry *r, const struct control_hello *h, struct jo
 		return registry_refuse(no, RS_EREFUSED, false,
 				       "job %s needs %" PRIu64
 				       " bytes of memory, this reducer's server.memory is %" PRIu64
-				       ": make sharding.window, chunk_bytes or priorities smaller",
-				       h->job, bytes, r->opt.limits.memory_bytes);
+				       ": make %s, chunk_bytes or priorities smaller",
+				       h->job, bytes, r->opt.limits.memory_bytes,
+				       h->features & FEATURE_DECOUPLED ? "sharding.decoupled" : "sharding.window");
 	if (bytes > room)
 		return registry_refuse(no, RS_EREFUSED, true,
 				       "job %s needs %" PRIu64 " bytes of memory, %" PRIu64

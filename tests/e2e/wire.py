@@ -15,7 +15,7 @@ except (ImportError, FileNotFoundError) as exc:
     sys.exit(f"{exc}: run deploy/install-deps.sh test")
 
 (HELLO, WELCOME, REFUSED, WAITING, START, DATA, RESULT, PING, ABORT, GOODBYE, VIEW, RESUME, HAVE, FETCH, KEPT, SETTLE,
- DRAIN, LATE, CHALLENGE, PROOF, PROBE, NONFINITE, LOAD) = Kind  # fmt: skip
+ DRAIN, LATE, CHALLENGE, PROOF, PROBE, NONFINITE, LOAD, CREDIT) = Kind  # fmt: skip
 HEADER, BROADCAST = 64, 16  # bytes; an op
 
 

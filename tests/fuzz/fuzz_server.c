@@ -122,7 +122,9 @@ static void join(struct world *w)
 	    .lanes = 1 + (a >> 2 & 1),
 	    .chunk_bytes = CHUNK,
 	    .decoded_bytes = b & 8 ? 4 * CHUNK : 0,
-	    .features = a & 128 ? FEATURE_START | FEATURE_ENCODINGS | FEATURE_SHARES | FEATURE_SHARDED : 0,
+	    .features = a & 128 ? FEATURE_START | FEATURE_ENCODINGS | FEATURE_SHARES | FEATURE_SHARDED |
+				      (b & 16 ? FEATURE_DECOUPLED : 0)
+				: 0,
 	    .window = 1 + b % 8,
 	    .priorities = 1 + (a >> 5 & 3),
 	    .deterministic = a >> 3 & 1,

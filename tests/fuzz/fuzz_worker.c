@@ -31,7 +31,7 @@ static const char *const yamls[] = {
      "sharding: {shards: 4, chunk_bytes: 1KiB, window: 4, priorities: 2}\n"),
     ("job: {checksum: true}\n"
      "reducers: [{id: a, address: h:1, lanes: 1}, {id: b, address: h:2, lanes: 1}]\n"
-     "sharding: {shards: 8, chunk_bytes: 1KiB, window: 2, priorities: 3}\n"),
+     "sharding: {shards: 8, chunk_bytes: 1KiB, window: 2, decoupled: 12KiB, priorities: 3}\n"),
     ("job: {failover: fail}\n"
      "reducers: [{id: a, address: h:1, lanes: 2}, {id: b, address: h:2, lanes: 1}]\n"
      "sharding: {map: {0-2: a, 3: b}, chunk_bytes: 1KiB, window: 1, priorities: 1}\n"
@@ -56,14 +56,14 @@ struct link {
 	bool up;
 	struct fuzz_decoder in;
 	bool greeted, welcomed, started, ended;
-	struct frame data[FRAME_PRIORITIES][FLYING]; /* without a result */
-	unsigned data_n[FRAME_PRIORITIES];
+	struct frame data[FRAME_PRIORITIES][FLYING];              /* without a result */
+	unsigned data_n[FRAME_PRIORITIES], got[FRAME_PRIORITIES]; /* got: since START or VIEW */
 };
 
 struct world {
 	struct fuzz_input in;
 	const struct rs_config *cfg;
-	uint32_t decoded_bytes;
+	uint32_t decoded_bytes, ahead;
 	uint64_t features; /* of the job; 0: its reducers are of release 0.1 */
 	struct exchange *x;
 	unsigned links;
@@ -287,6 +287,7 @@ static void on_view(struct world *w, unsigned link)
 	must(control_unpack_view(l->in.control, l->in.f.payload_len, &v, &e) == RS_OK);
 	must(v.n == w->cfg->reducers_n);
 	memset(l->data_n, 0, sizeof l->data_n);
+	memset(l->got, 0, sizeof l->got);
 	if (w->manual & NO_RESUME)
 		return;
 	len = control_frame(frame, FRAME_RESUME, GENERATION, 0, l->in.control, l->in.f.payload_len);
@@ -319,9 +320,9 @@ static void on_data(struct world *w, struct link *l)
 	for (unsigned i = 0; i < FRAME_PRIORITIES; i++)
 		all += l->data_n[i];
 	/* what a reducer accepts: see server/core/contribution.c */
-	must(n < w->cfg->sharding.window && n < FLYING);
-	must(all <
-	     w->cfg->sharding.window + (w->cfg->sharding.priorities - 1) * frame_reserve(w->cfg->sharding.window));
+	must(n < w->ahead && n < FLYING);
+	must(all < w->ahead + (w->cfg->sharding.priorities - 1) * frame_reserve(w->ahead));
+	l->got[p]++;
 	l->data[p][l->data_n[p]++] = *f;
 }
 
@@ -363,7 +364,7 @@ static void on_hello(struct world *w, unsigned link)
 
 	must(!l->greeted);
 	must(control_unpack_hello(l->in.control, l->in.f.payload_len, &h, &e) == RS_OK);
-	must(h.generation == GENERATION && h.world_size == 2 && h.window == w->cfg->sharding.window);
+	must(h.generation == GENERATION && h.world_size == 2 && h.window == w->ahead);
 	l->greeted = true;
 	if (!(w->manual & NO_WELCOME))
 		welcome(w, link);
@@ -619,6 +620,18 @@ static void more_ready(struct world *w, struct op *o, unsigned n)
 	exchange_poke(w->x);
 }
 
+/* A reducer says what it has added: what was sent, or another number. */
+static void credit(struct world *w, unsigned link, uint8_t how)
+{
+	unsigned p = how % FRAME_PRIORITIES;
+	struct frame f = {.type = FRAME_CREDIT,
+			  .generation = GENERATION,
+			  .of.priority = (uint8_t)p,
+			  .of.count = w->l[link].got[p] - (how & 4 ? 1u : 0) + (how & 8 ? 1u : 0)};
+
+	say(w, link, &f, NULL);
+}
+
 static void step(struct world *w)
 {
 	uint8_t what = fuzz_u8(&w->in) % 13, who = fuzz_u8(&w->in);
@@ -671,6 +684,8 @@ static void step(struct world *w)
 			set_shares(w);
 		else if (who >= 220)
 			connect_anew(w, who);
+		else if (who >= 180)
+			credit(w, link, fuzz_u8(&w->in));
 		else if (exchange_wants_signal(w->x, link))
 			exchange_signal(w->x, link, &signal, w->now_ms);
 	}
@@ -700,13 +715,15 @@ static void world_open(struct world *w)
 				       .connect_ms = 20000,
 				       .kernels = rs_kernels_usable(0),
 				       .features = how & 16 ? FEATURE_START | FEATURE_ENCODINGS | FEATURE_SHARES |
-								  (how & 64 ? FEATURE_SHARDED : 0)
+								  (how & 64 ? FEATURE_SHARDED : 0) |
+								  (how & 128 ? FEATURE_DECOUPLED : 0)
 							    : 0,
 				       .adaptive = how & 8};
 	struct rs_err e;
 
 	w->cfg = config(how % YAMLS);
 	w->decoded_bytes = opt.params.decoded_bytes;
+	w->ahead = opt.params.ahead;
 	w->features = opt.features;
 	w->now_ms = 1000;
 	w->piece = SIZE_MAX;

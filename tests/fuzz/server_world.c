@@ -223,6 +223,9 @@ static void on_frame(struct world *w, struct conn *c)
 		must(c->start);
 		resume(c);
 		break;
+	case FRAME_CREDIT:
+		must(c->start && c->hello.features & FEATURE_DECOUPLED && c->in.f.of.count <= c->said);
+		break;
 	case FRAME_FETCH:
 		must(c->start && !c->in.f.payload_len);
 		c->asked = true;

@@ -103,10 +103,10 @@ memory of a job is freed with its first session
 	s/if \(!j->sessions\)\n\t\tjob_closed/job_closed/
 the window is ignored
 	agent/worker/core/stream.c
-	s/return window_open\(&l->window, l->chunks_in_flight, l->bytes_in_flight, bytes\)/return true/
+	s/if \(\(l->chunks_owed < [^;]+;\n\treturn owed < frame_reserve\(l->window\.limit\);/return true || (owed \&\& bytes);/
 a priority has no reserve
 	agent/worker/core/stream.c
-	s/ \|\|\n\s*s->tail - s->head < frame_reserve\(l->window.limit\)/ || (l->chunks_in_flight == 0 \&\& s)/
+	s/return owed < frame_reserve\(l->window\.limit\);/return l->chunks_in_flight == 0;/
 an operation ends one chunk too early
 	agent/worker/core/link_io.c
 	s/--op->chunks_left > 0/--op->chunks_left > (op->chunks > 2)/
@@ -214,7 +214,7 @@ retained results are overwritten too early
 	s/r->size = max_lead \+ 1;/r->size = max_lead \/ 2 + 1;/
 ranks run further ahead than results are retained
 	agent/worker/core/stream.c
-	s/position - floor <= x->max_lead/position - floor <= 2 * x->max_lead/
+	s/<= x->max_lead && \(!x->pace/<= 2 * x->max_lead \&\& (!x->pace/
 a rank places shards by its own features
 	agent/worker/core/view.c
 	s/features_known\(x\) & FEATURE_SLOTS/x->opt.features & FEATURE_SLOTS/
@@ -358,7 +358,7 @@ a window that HELLO does not allow is taken
 	s/ \|\| window > l->most_window//
 a window below that of HELLO is taken
 	agent/worker/core/lead.c
-	s/ \|\| window < p->window//
+	s/ \|\| window < p->ahead//
 memory of a wider window is not counted
 	server/jobs/registry_window.c
 	s/r->memory \+= bound - j->bound;//
@@ -398,6 +398,33 @@ the result of a part is fetched
 room for decoded chunks is ignored
 	proto/operation.c
 	s/\(n < most \? n : most\)/n/
+a chunk counts as added when it begins
+	server/core/session_tx.c
+	s/\.of\.count = t->added,/.of.count = t->started,/
+reducers do not say what they have added
+	server/core/session_queue.c
+	s/\.added\+\+;\n\ts->credit_due = true;/.added++;/
+reducers go on counting what they have added at RESUME
+	server/core/stripe_view.c
+	s/ = t->added = t->credited = 0;/ = t->credited = 0;/
+CREDIT of an earlier view counts
+	agent/worker/core/credit.c
+	s/l->view != l->x->view_number\)/0)/
+chunks that were added are done
+	agent/worker/core/credit.c
+	s/(s->credited - s->head < added\)\n\t\tcredit_landed\(l, s, now_ms\);)/$1\n\ts->head = s->credited;/
+a chunk leaves the window by CREDIT and by its result
+	agent/worker/core/link_io.c
+	s/if \(s->credited == s->head\)/if (1)/
+a chunk that was added counts as begun by all ranks
+	agent/worker/core/stream.c
+	s/added \? s->credited : s->head/s->credited + 0 * added/
+more chunks lack a result than the reducer has slots for
+	agent/worker/core/stream.c
+	s/\(l->chunks_owed < l->ahead \|\| owed < frame_reserve\(l->ahead\)\) &&\s+//
+decoupled ranks retain as few results as others
+	agent/worker/core/lead.c
+	s/x->params->priorities, lead, lead_ret/x->params->priorities, lead < 512 ? lead \/ 2 : lead, lead_ret/
 LIST
 }
 

@@ -139,6 +139,7 @@ struct conn {
 	unsigned link;
 	struct reducer *reducer;
 	uint64_t born_us;
+	uint64_t moved_us;   /* time at which a byte was last written or read */
 	struct stream to[2]; /* indexed by side: bytes for that side */
 	struct end end[2];
 	bool dark[2];  /* bytes to that side are lost silently */
@@ -523,8 +524,10 @@ void check_error(struct rank *k, const struct rs_err *err, const char *what);
 void check_back(const struct rank *k, unsigned reducer); /* checks that a reducer may be back */
 void check_features(struct rank *k);                     /* checks that all ranks of the job use the same features */
 void check_lost(struct rank *k, const struct rs_reducer *r, bool empty,
-		const char *why);           /* checks that r had a fault */
-void check_rank(const struct rank *k);      /* checks the invariants of its exchange */
+		const char *why); /* checks that r had a fault */
+void check_rank(const struct rank *k);
+/* Chunks that reducers have added do not count in the windows of decoupled jobs. */
+void check_credits(const struct rank *k);   /* checks the invariants of its exchange */
 void check_lane(struct lane_thread_sim *t); /* checks that the slots are consistent */
 void check_last_session(struct session *s); /* checks that a stripe is empty before its last session is freed */
 void check_end(struct sim *s);              /* checks that nothing remains and every rank has its results */
@@ -546,6 +549,7 @@ struct sim_stats {
 	uint64_t moved;      /* ranks that went on in the next generation */
 	uint64_t kept;       /* connections on which such a rank was admitted */
 	uint64_t stopped;    /* reports of ranks that are stopped */
+	uint64_t ahead;      /* looks at a link that had more chunks without a result than its window has */
 };
 
 struct sim {

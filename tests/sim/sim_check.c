@@ -6,6 +6,7 @@
 #include "agent/worker/core/check.h"
 #include "server/core/check.h"
 #include "server/core/stripe.h"
+#include "tests/sim/sim_retained.h"
 
 #include <string.h>
 
@@ -192,6 +193,28 @@ void check_rank(const struct rank *k)
 
 	if (broken)
 		sim_fail(k->sim, "%s rank %u breaks an invariant: %s", k->team->job, k->index, broken);
+}
+
+enum { QUIET_US = 50000 }; /* longer than any write is put off */
+
+/* All bytes of a connection are read, and nothing was sent since: then the reducer of a
+ * decoupled job has said that it has added all chunks, however late other ranks are. */
+static void check_credit(const struct rank *k, const struct conn *c)
+{
+	bool quiet = c->up && !c->to[WORKER].len && !c->to[REDUCER].len && !c->dark[WORKER] && !c->dark[REDUCER] &&
+		     !c->stuck[WORKER] && !c->stuck[REDUCER] && k->sim->now_us - c->moved_us > QUIET_US;
+
+	k->sim->stats->ahead += retained_is_ahead(k->x, c->link);
+	if (quiet && retained_waits(k->x, c->link))
+		sim_fail(k->sim, "%s rank %u: r%u has added chunks and does not say so", k->team->job, k->index,
+			 c->reducer->index);
+}
+
+void check_credits(const struct rank *k)
+{
+	for (unsigned i = 0; i < SIM_LINKS; i++)
+		if (k->conn[i])
+			check_credit(k, k->conn[i]);
 }
 
 void check_last_session(struct session *session)

@@ -102,6 +102,7 @@ ssize_t net_read(struct conn *c, enum side side, const struct iovec *iov, unsign
 			got += run;
 		}
 	}
+	c->moved_us = c->sim->now_us;
 	st->arrived -= (uint32_t)got;
 	st->len -= (uint32_t)got;
 	if (writer->open && writer->blocked && got) {
@@ -116,6 +117,7 @@ static void put(struct conn *c, enum side to, const uint8_t *bytes, size_t n)
 	struct stream *st = &c->to[to];
 	uint64_t damaged = c->corrupt_side == to ? c->corrupt_at : 0;
 
+	c->moved_us = c->sim->now_us;
 	trace_bytes(c, !to, bytes, n);
 	if (to == REDUCER)
 		guard_record(c, bytes, n);

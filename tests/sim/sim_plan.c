@@ -120,6 +120,7 @@ static void draw_config(struct sim *s, struct team *t)
 	draw_shards(s, cfg, t->owner);
 	cfg->timeouts.detect_ms = sim_between(s, 1000, 2000);
 	cfg->timeouts.op_ms = 0;
+	cfg->sharding.decoupled = sim_chance(s, 35) ? ONE_OF(s, 2, 8, 24, 60) * (uint64_t)cfg->sharding.chunk_bytes : 0;
 	t->adaptive = sim_chance(s, 50);
 	t->moves_shares = cfg->job.retain && sim_chance(s, 40) ? ONE_OF(s, 1, 1, 5, 30) : 0;
 	cfg->sharding.rebalance = (int)sim_below(s, 3);
@@ -254,11 +255,14 @@ static void draw_misconfiguration(struct sim *s, struct team *t, const struct fa
 		abort();
 	memcpy(t->other_owner, t->owner, SIM_SHARDS * sizeof *t->owner);
 	t->other_cfg.sharding.owner = t->other_owner;
-	switch (sim_below(s, 3)) {
+	switch (sim_below(s, 4)) {
 	case 0:
 		t->other_cfg.sharding.window++;
 		break;
 	case 1:
+		t->other_cfg.sharding.decoupled += 4096;
+		break;
+	case 2:
 		t->other_cfg.job.deterministic ^= true;
 		break;
 	default:

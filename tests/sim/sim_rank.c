@@ -673,6 +673,7 @@ void rank_tick(struct rank *k)
 		return;
 	}
 	k->armed_ms = UINT64_MAX;
+	check_credits(k);
 	exchange_tick(k->x, sim_ms(k->sim));
 	rank_settle(k);
 }

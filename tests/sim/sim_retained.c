@@ -2,6 +2,7 @@
 #include "tests/sim/sim_retained.h"
 
 #include "agent/worker/core/link.h"
+#include "proto/features.h"
 
 static bool is_within(const void *at, const void *memory, size_t bytes)
 {
@@ -33,6 +34,21 @@ bool retained_sends(const struct exchange *x)
 		sends &= !link_lives(&x->links[i]) ||
 			 (x->links[i].state == LINK_RUNNING && x->links[i].view == x->view_number);
 	return sends;
+}
+
+bool retained_waits(const struct exchange *x, unsigned link)
+{
+	const struct link *l = &x->links[link];
+	bool waits = false;
+
+	for (unsigned p = 0; p < x->params->priorities; p++)
+		waits |= l->streams[p].credited != l->streams[p].sent;
+	return waits && l->state == LINK_RUNNING && l->view == x->view_number && l->features & FEATURE_DECOUPLED;
+}
+
+bool retained_is_ahead(const struct exchange *x, unsigned link)
+{
+	return x->links[link].chunks_owed > x->links[link].window.most;
 }
 
 bool retained_agree(const struct exchange *a, const struct exchange *b)

@@ -16,4 +16,9 @@ bool retained_sends(const struct exchange *x);
  * the same view. */
 bool retained_agree(const struct exchange *a, const struct exchange *b);
 
+/* Returns whether a link waits for the news that chunks were added. */
+bool retained_waits(const struct exchange *x, unsigned link);
+/* Returns whether a link has more chunks without a result than may be in flight. */
+bool retained_is_ahead(const struct exchange *x, unsigned link);
+
 #endif

@@ -53,6 +53,7 @@ static void print_stats(const struct sim_stats *st, double seconds)
 	    (unsigned long long)st->reshared, (unsigned long long)st->anew);
 	printf("\nworkers:     %llu went on in the next generation, on %llu of their connections",
 	       (unsigned long long)st->moved, (unsigned long long)st->kept);
+	printf("\ndecoupled:   %llu times a link was found ahead of its window", (unsigned long long)st->ahead);
 	printf("\nelse:        %llu unauthenticated connections, %llu recorded handshakes, %llu refusals, %llu "
 	       "connects to be retried, "
 	       "%llu signals, %llu processes in the place of a rank, %llu of them refused for good\n",
@@ -67,7 +68,7 @@ static bool covers_everything(const struct sim_stats *st)
 	bool ok = st->ops_ok && st->encoded && st->sharded && st->ops_failed && st->unauth && st->replays &&
 		  st->refused && st->retried && st->signals && st->intruders_refused && st->lost && st->back &&
 		  st->survived && st->stopped && st->narrow && st->moved && st->kept && st->reshared && st->anew &&
-		  (st->probes || st->seeds < 40000); /* one run in some thousands */
+		  st->ahead && (st->probes || st->seeds < 40000); /* one run in some thousands */
 
 	for (int i = 1; i < FAULT_NR; i++)
 		if (!st->faults[i] || (!st->faults_felt[i] && i != FAULT_PAUSE && i != FAULT_STORM)) {

@@ -78,10 +78,12 @@ const char *stream_check(const struct link *l, const struct stream *s)
 
 	if (s->sent - s->head > s->tail - s->head)
 		return "a stream has sent more frames than it has";
+	if (s->credited - s->head > s->sent - s->head && s != &l->streams[LINK_RETAINED])
+		return "a reducer has added more chunks of a stream than were sent";
 	if (s->tail - s->head > s->mask + 1)
 		return "a stream has more frames than its ring";
-	if (s != &l->streams[LINK_RETAINED] && s->tail - s->head > l->window.most)
-		return "a stream has more chunks in flight than the window";
+	if (s != &l->streams[LINK_RETAINED] && s->tail - s->head > l->ahead)
+		return "a stream has more chunks without a result than the window";
 	if (l->x->state > EXCHANGE_RUNNING)
 		return NULL; /* its operations are done, and frames of them are not sent any more */
 	broken = check_ring(l, s);
@@ -91,7 +93,7 @@ const char *stream_check(const struct link *l, const struct stream *s)
 /* A link with its window and streams. */
 static const char *link_check(const struct link *l)
 {
-	uint32_t chunks = 0;
+	uint32_t chunks = 0, owed = 0;
 	uint64_t bytes = 0;
 	const struct stream *part = &l->streams[l->partial_stream];
 	const char *broken = window_check(&l->window);
@@ -100,12 +102,15 @@ static const char *link_check(const struct link *l)
 		const struct stream *s = &l->streams[p];
 
 		broken = stream_check(l, s);
-		for (uint32_t at = s->head; p < LINK_RETAINED && at != s->tail; at++, chunks++)
+		if (p == LINK_RETAINED || broken)
+			continue;
+		owed += s->tail - s->head;
+		for (uint32_t at = s->credited; at != s->tail; at++, chunks++)
 			bytes += s->ring[at & s->mask].bytes;
 	}
 	if (broken)
 		return broken;
-	if (chunks != l->chunks_in_flight || bytes != l->bytes_in_flight)
+	if (chunks != l->chunks_in_flight || bytes != l->bytes_in_flight || owed != l->chunks_owed)
 		return "a link counts other chunks in flight than its streams have";
 	if (l->sent_off && part->sent == part->tail)
 		return "a link has sent a part of a frame that is not there";

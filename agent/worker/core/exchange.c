@@ -105,13 +105,15 @@ int exchange_new(struct exchange **ret, const struct exchange_options *opt, uint
 	if (opt->rank >= opt->world_size || opt->processes == 0 || strlen(opt->job) >= sizeof x->job)
 		return rs_fail(e, RS_EINVAL, "rank %u of %u with %u processes is not a place in a job", opt->rank,
 			       opt->world_size, opt->processes);
-	while (ring < p->window)
+	while (ring < p->ahead)
 		ring *= 2;
 
 	x = calloc(1, sizeof *x);
 	if (!x)
 		return rs_oom(e, 0, "the connections to the reducers");
 	x->opt = *opt;
+	if (p->ahead == p->window)
+		x->opt.features &= ~FEATURE_DECOUPLED;
 	x->params = &x->opt.params;
 	x->opt.job = strcpy(x->job, opt->job);
 	snprintf(x->label, sizeof x->label, "%s", opt->label ? opt->label : "");
@@ -243,6 +245,7 @@ void exchange_connected(struct exchange *x, unsigned link, uint64_t now_ms)
 	if (l->state != LINK_CONNECTING)
 		return; /* the exchange wants it closed by now */
 	link_reset(l);
+	l->ahead = x->params->ahead;
 	window_init(&l->window, x->params->chunk_bytes, x->params->window, x->opt.adaptive,
 		    l->paced && l->rtt_us >= RS_LONG_US);
 	l->state = LINK_HANDSHAKE;

@@ -42,7 +42,7 @@
  *   encoded.c, feedback.c                          encodings
  *   nonfinite.c, load.c, balance.c, balance_text.c
  *   exchange_text.c, link_queue.c                  sentences; control frames to send
- *   link.c, window.c, retain.c, late.c, text.c, exchange_trace.c
+ *   link.c, credit.c, window.c, retain.c, late.c, text.c, exchange_trace.c
  */
 #ifndef RS_AGENT_WORKER_CORE_EXCHANGE_H
 #define RS_AGENT_WORKER_CORE_EXCHANGE_H

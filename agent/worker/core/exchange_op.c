@@ -26,7 +26,7 @@ uint64_t exchange_ring_bytes(const struct exchange_params *p)
 
 	for (unsigned r = 0; r < p->reducers_n; r++)
 		lanes += p->reducers[r].lanes;
-	return lanes * p->window * p->chunk_bytes + 8 * exchange_piece_bytes(p->chunk_bytes);
+	return lanes * p->ahead * p->chunk_bytes + 8 * exchange_piece_bytes(p->chunk_bytes);
 }
 
 uint8_t exchange_priority(unsigned priorities, const struct operation *of)

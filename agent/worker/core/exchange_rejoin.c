@@ -33,6 +33,8 @@ void exchange_begin(struct exchange *x, uint64_t now_ms)
 	x->links_changed = true;
 	memset(x->next_position, 0, sizeof x->next_position);
 	memset(x->floor, 0, sizeof x->floor);
+	memset(x->paced, 0, sizeof x->paced);
+	x->pace = 0;
 	memset(&x->found, 0, sizeof x->found);
 	x->found_new = false;
 	x->told_ms = 0;
@@ -72,6 +74,7 @@ static void link_join_again(struct link *l, uint64_t now_ms)
 		return;
 	}
 	window_narrow(&l->window, l->x->params->window);
+	l->ahead = l->x->params->ahead;
 	l->state = LINK_HANDSHAKE;
 	l->kept = true;
 	if (link_queue_hello(l, &e))

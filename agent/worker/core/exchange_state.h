@@ -92,6 +92,9 @@ struct exchange {
 	bool lead_fixed;
 	uint64_t next_position[FRAME_PRIORITIES], floor[FRAME_PRIORITIES];
 	bool held_back; /* since the last result a link had to wait for a slower one */
+	/* Decoupled: the lead and the floor of what reducers have added, so that links
+	 * stay in step; pace 0: max_lead is enough. */
+	uint64_t pace, paced[FRAME_PRIORITIES];
 
 	unsigned links_n;
 	struct link *links;

@@ -8,8 +8,8 @@
 
 /* A reducer without these may come back to a job that uses them: no operation depends on
  * them. */
-static const uint64_t features_optional =
-    FEATURE_START | FEATURE_PROBE | FEATURE_NONFINITE | FEATURE_RECONFIGURE | FEATURE_WINDOWS | FEATURE_SLOTS;
+static const uint64_t features_optional = FEATURE_START | FEATURE_PROBE | FEATURE_NONFINITE | FEATURE_RECONFIGURE |
+					  FEATURE_WINDOWS | FEATURE_SLOTS | FEATURE_DECOUPLED;
 
 /* What a job can use with the reducer of a link. One that was lost and is back must not
  * decide about the optional ones, since some ranks may have begun before; the others it

@@ -26,7 +26,7 @@ uint32_t lead_retained_ring(const struct exchange_params *p, uint32_t ring)
 /* Returns the lead that the configuration gives. */
 static uint64_t lead_base(const struct exchange *x)
 {
-	return exchange_params_lead(x->params, x->params->window, x->links_n, x->features & FEATURE_SLOTS);
+	return exchange_params_lead(x->params, x->params->ahead, x->links_n, x->features & FEATURE_SLOTS);
 }
 
 void lead_init(struct exchange *x)
@@ -78,7 +78,7 @@ static bool lead_allocate(struct link *l, uint32_t window)
 		rs_assert(s->head == s->tail);
 		if (!entries)
 			continue;
-		s->head = s->sent = s->tail = 0;
+		s->head = s->credited = s->sent = s->tail = 0;
 		s->ring = all;
 		s->mask = entries - 1;
 		all += entries;
@@ -90,14 +90,18 @@ int lead_take_window(struct link *l, uint32_t window, struct rs_err *e)
 {
 	const struct exchange_params *p = l->x->params;
 
-	if (!window)
+	if (!window) {
+		/* a decoupled job on a long link may have room for what the link takes */
+		window_widen(&l->window, (uint32_t)min64(lead_window(l), p->ahead));
 		return RS_OK;
-	if (!(l->features & FEATURE_WINDOWS) || window < p->window || window > l->most_window)
+	}
+	if (!(l->features & FEATURE_WINDOWS) || window < p->ahead || window > l->most_window)
 		return rs_fail(e, RS_EPROTO,
 			       "its START has a window of %u chunks, and this rank's HELLO allows %u to %u", window,
-			       p->window, l->most_window);
+			       p->ahead, l->most_window);
 	if (!lead_allocate(l, window))
 		return rs_oom(e, 0, "a window of %u chunks", window);
+	l->ahead = window;
 	window_widen(&l->window, window);
 	return RS_OK;
 }
@@ -113,7 +117,8 @@ static int lead_retain(struct exchange *x, uint64_t lead, struct rs_err *e)
 
 int lead_fix(struct exchange *x, struct rs_err *e)
 {
-	uint32_t most = 0;
+	struct exchange_params coupled = *x->params;
+	uint32_t most = 0, flight = 0;
 	uint64_t lead;
 
 	if (x->lead_fixed)
@@ -121,10 +126,15 @@ int lead_fix(struct exchange *x, struct rs_err *e)
 	x->lead_fixed = true;
 	for (unsigned i = 0; i < x->links_n; i++) {
 		const struct link *l = &x->links[i];
-		uint32_t window = l->state == LINK_RUNNING ? l->window.most : lead_window(l);
+		uint32_t window = l->state == LINK_RUNNING ? l->ahead : lead_window(l);
 
 		most = window > most ? window : most;
+		window = l->state == LINK_RUNNING ? l->window.most : lead_window(l);
+		flight = window > flight ? window : flight;
 	}
+	coupled.ahead = coupled.window;
+	if (x->params->ahead > x->params->window)
+		x->pace = exchange_params_lead(&coupled, flight, x->links_n, x->features & FEATURE_SLOTS);
 	lead = exchange_params_lead(x->params, most, x->links_n, x->features & FEATURE_SLOTS);
 	if (lead <= x->max_lead)
 		return RS_OK;

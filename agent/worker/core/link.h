@@ -61,10 +61,11 @@ struct link_load {
 	uint64_t flying_ms;       /* time with chunks in flight in this interval, before that */
 };
 
-/* Invariants: chunks_in_flight and bytes_in_flight are the sums over [head, tail) of the
- * streams of all priorities. sent_off bytes of the frame `sent` of the stream
- * `partial_stream` are sent; while sent_off > 0 control frames and other streams wait.
- * saved_off <= saved_len, and control_off <= control_len. */
+/* Invariants: chunks_in_flight and bytes_in_flight are the sums over [credited, tail) of
+ * the streams of all priorities, and chunks_owed that over [head, tail). sent_off bytes
+ * of the frame `sent` of the stream `partial_stream` are sent; while sent_off > 0 control
+ * frames and other streams wait. saved_off <= saved_len, and control_off <=
+ * control_len. */
 struct link {
 	struct exchange *x;
 	unsigned reducer; /* index in params.reducers */
@@ -89,6 +90,8 @@ struct link {
 	unsigned own_n;
 
 	struct stream streams[LINK_STREAMS]; /* one for each priority, then LINK_RETAINED */
+	uint32_t chunks_owed;                /* without a result */
+	uint32_t ahead;                      /* most of them: what the reducer expects */
 	uint32_t chunks_in_flight;
 	uint64_t bytes_in_flight;
 	uint32_t sent_off;

@@ -6,6 +6,7 @@
  * serve it any more); a frame that does not belong to the state or cannot be decoded (a
  * violation: the exchange loses the reducer). */
 #include "agent/worker/core/link_control.h"
+#include "agent/worker/core/credit.h"
 #include "agent/worker/core/encoded.h"
 #include "agent/worker/core/exchange_text.h"
 #include "agent/worker/core/features.h"
@@ -325,6 +326,8 @@ void link_control(struct link *l, uint64_t now_ms)
 		link_on_late(l, now_ms);
 	} else if (type == FRAME_LOAD && l->state == LINK_RUNNING) {
 		link_on_load(l, now_ms);
+	} else if (type == FRAME_CREDIT && l->frame.payload_len == 0 && l->state == LINK_RUNNING) {
+		credit_received(l, now_ms);
 	} else if (type == FRAME_START && l->state == LINK_JOINED && l->probe == LINK_PROBE_NONE) {
 		link_on_start(l, now_ms);
 	} else {

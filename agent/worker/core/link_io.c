@@ -6,6 +6,7 @@
  * a frame that does not belong to the link's state. Each makes the exchange lose this
  * reducer. */
 #include "agent/worker/core/link_io.h"
+#include "agent/worker/core/credit.h"
 #include "agent/worker/core/encoded.h"
 #include "agent/worker/core/link_control.h"
 #include "agent/worker/core/link_fail.h"
@@ -360,18 +361,15 @@ static void link_end_result(struct link *l, uint64_t now_ms)
 			       f->head.chunk, (unsigned long long)f->head.of.seq);
 		return;
 	}
-	rs_assert(s->head != s->sent && l->chunks_in_flight > 0 && l->bytes_in_flight >= f->bytes);
+	rs_assert(s->head != s->sent && l->chunks_owed > 0);
 	link_trace(l, TRACE_RESULT, &f->head);
+	if (s->credited == s->head)
+		credit_landed(l, s, now_ms);
 	s->head++;
-	l->chunks_in_flight--;
-	l->bytes_in_flight -= f->bytes;
+	l->chunks_owed--;
 	l->x->load.bytes += f->bytes;
-	if (!l->chunks_in_flight)
-		load_landed(l, now_ms);
 	l->x->links_changed |= l->x->held_back;
 	l->x->held_back = false;
-	if (window_result(&l->window, f->bytes))
-		l->wants_signal = l->x->opt.adaptive;
 	if (!op)
 		return;
 	link_take_result(l, f, len);

@@ -46,11 +46,12 @@ static inline unsigned outgoing_iov(struct iovec *iov, struct outgoing *f, uint3
 }
 
 /* The chunks of one priority on a link. They are sent in the order (seq, chunk), and
- * results arrive in the same order. Invariants: head <= sent <= tail <= head +
- * window.most (counters that wrap). [head, sent) is sent completely and waits for
- * results; [sent, tail) is encoded. op is the operation of the next chunk to encode,
- * which is `chunk` and belongs to own[own_at] of the link; NULL: no submitted operation
- * of this priority has a chunk left. After the loss of a reducer, chunks are sent again
+ * results arrive in the same order. Invariants: head <= credited <= sent <= tail <=
+ * head + link.ahead (counters that wrap, from 0 on at START and at RESUME). [head, sent)
+ * is sent completely and waits for results; the reducer has said of [head, credited) that
+ * it has added them; [sent, tail) is encoded. op is the operation of the next chunk to
+ * encode, which is `chunk` and belongs to own[own_at] of the link; NULL: no submitted
+ * operation of this priority has a chunk left. After the loss of a reducer, chunks are sent again
  * from a position on which all ranks agree. Those below `replay_end` may have a retained
  * result; those whose operation is done are found by looking at every position from
  * `replay` on. */
@@ -59,7 +60,7 @@ struct stream {
 	uint64_t chunk;
 	uint64_t replay, replay_end;
 	unsigned own_at;
-	uint32_t head, sent, tail;
+	uint32_t head, credited, sent, tail;
 	uint32_t mask; /* of the ring */
 	struct outgoing *ring;
 };

@@ -134,25 +134,45 @@ static uint32_t stream_window_bytes(const struct exchange *x, const struct excha
  * priorities would wait for each other; see frame_reserve(). */
 static bool stream_may_send(struct link *l, const struct stream *s, uint32_t bytes)
 {
-	return window_open(&l->window, l->chunks_in_flight, l->bytes_in_flight, bytes) ||
-	       s->tail - s->head < frame_reserve(l->window.limit);
+	uint32_t owed = s->tail - s->head;
+
+	/* without CREDIT the reducer expects no more than the window allows */
+	if ((l->chunks_owed < l->ahead || owed < frame_reserve(l->ahead)) &&
+	    window_open(&l->window, l->chunks_in_flight, l->bytes_in_flight, bytes))
+		return true;
+	return owed < frame_reserve(l->window.limit);
 }
 
-/* Returns the position of the first chunk of the stream without a result. */
-static uint64_t stream_first_missing(const struct link *l, unsigned priority)
+/* Returns the position of the first chunk of the stream without a result; added: of the
+ * first one that the reducer may not have added. */
+static uint64_t stream_first_missing(const struct link *l, unsigned priority, bool added)
 {
 	const struct stream *s = &l->streams[priority];
+	uint32_t at = added ? s->credited : s->head;
 
 	if (!link_lives(l))
 		return UINT64_MAX;
 	if (l->view != l->x->view_number)
 		return l->x->view.start[priority];
-	if (s->head != s->tail)
-		return s->ring[s->head & s->mask].position;
+	if (at != s->tail)
+		return s->ring[at & s->mask].position;
 	/* chunks that are still to be repeated may be missing on other ranks */
 	if (s->replay < s->replay_end)
 		return s->replay;
 	return s->op ? s->op->position + s->chunk : UINT64_MAX;
+}
+
+/* Returns the lowest position of stream_first_missing() of all links. */
+static uint64_t stream_floor(const struct exchange *x, unsigned priority, bool added)
+{
+	uint64_t floor = UINT64_MAX;
+
+	for (unsigned i = 0; i < x->links_n; i++) {
+		uint64_t here = stream_first_missing(&x->links[i], priority, added);
+
+		floor = here < floor ? here : floor;
+	}
+	return floor;
 }
 
 /* Returns whether a chunk at this position may be sent as far as the other links are
@@ -160,23 +180,19 @@ static uint64_t stream_first_missing(const struct link *l, unsigned priority)
  * shards would send theirs first, and then the links with many shards would have the rest
  * of the operation for themselves while the other reducers are idle: 0.7 of the speed
  * that the links allow if reducers have 15 and 6 shards. So links stay within max_lead
- * chunks of each other. This cannot deadlock: every rank may send the first chunk of
- * which any rank has no result. The rule also bounds the results that must be retained,
- * see retain.h. */
+ * chunks of each other; in a decoupled job, where this is a step, within `pace` chunks of
+ * what the other reducers have added. This cannot deadlock: every rank may send the first
+ * chunk of which any rank has no result. The rule also bounds the results that must be
+ * retained, see retain.h. */
 static bool stream_within_lead(struct link *l, unsigned priority, uint64_t position)
 {
 	struct exchange *x = l->x;
-	uint64_t floor = UINT64_MAX;
 
-	if (position - x->floor[priority] <= x->max_lead)
-		return true;
-	for (unsigned i = 0; i < x->links_n; i++) {
-		uint64_t here = stream_first_missing(&x->links[i], priority);
-
-		floor = here < floor ? here : floor;
-	}
-	x->floor[priority] = floor;
-	if (position - floor <= x->max_lead)
+	if (position - x->floor[priority] > x->max_lead)
+		x->floor[priority] = stream_floor(x, priority, false);
+	if (x->pace && position - x->paced[priority] > x->pace)
+		x->paced[priority] = stream_floor(x, priority, true);
+	if (position - x->floor[priority] <= x->max_lead && (!x->pace || position - x->paced[priority] <= x->pace))
 		return true;
 	x->held_back = true;
 	return false;
@@ -189,6 +205,7 @@ static void stream_push(struct link *l, struct stream *s, struct outgoing *f)
 	f->head.ack = l->x->first ? l->x->first->of.seq : l->x->next_seq;
 	frame_encode(&f->head, f->header);
 	l->chunks_in_flight++;
+	l->chunks_owed++;
 	l->bytes_in_flight += f->bytes;
 	s->tail++;
 }

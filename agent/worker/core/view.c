@@ -252,7 +252,7 @@ void view_apply(struct exchange *x, uint64_t now_ms)
 	view_assign_shards(x);
 	load_disturbed(x, now_ms);
 	for (unsigned p = 0; p < x->params->priorities; p++)
-		x->view.start[p] = x->floor[p] = retain_resume_position(&x->retain, p);
+		x->view.start[p] = x->floor[p] = x->paced[p] = retain_resume_position(&x->retain, p);
 	x->held_back = false;
 	x->links_changed = true;
 	for (unsigned i = 0; i < x->links_n; i++) {

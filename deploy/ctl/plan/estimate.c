@@ -42,7 +42,8 @@ static double cpu_of_transport(const struct rs_config *cfg)
  */
 static uint64_t memory_of(const struct plan *p, const struct rs_config *cfg, unsigned lanes)
 {
-	uint64_t slots = 2ull * p->far.window * cfg->sharding.priorities;
+	unsigned ahead = rs_config_exchange(cfg).ahead, window = ahead > p->far.window ? ahead : p->far.window;
+	uint64_t slots = 2ull * window * cfg->sharding.priorities;
 	uint64_t stash = cfg->job.deterministic ? p->net.workers - 1 : 0;
 	uint64_t decoded = rs_wire_decoded(p->up, p->down);
 	uint64_t lane = slots * ((decoded + stash * 2) * cfg->sharding.chunk_bytes + MEMORY_SLOT);
@@ -71,6 +72,8 @@ static void estimate_needs(struct plan *p, const struct rs_config *cfg)
 	needs->cores_least = p->time > 0 ? received / p->time / GIBIBYTE * needs->cpu_least : 0;
 	needs->cores_most = p->time > 0 ? received / p->time / GIBIBYTE * needs->cpu_most : 0;
 	needs->memory = memory_of(p, cfg, needs->lanes);
+	needs->ahead = cfg->sharding.decoupled ? rs_config_exchange(cfg).ahead : 0;
+	needs->retained = needs->ahead ? plan_retained(p, cfg, needs->ahead) : 0;
 }
 
 static void estimate_cost(struct plan *p, unsigned overlap)

@@ -45,6 +45,19 @@ static void take_windows(struct plan *p, const struct rs_config *cfg, const stru
 	far->time += far->rtt;
 }
 
+uint64_t plan_retained(const struct plan *p, const struct rs_config *cfg, uint32_t window)
+{
+	struct exchange_params params = rs_config_exchange(cfg);
+	unsigned connections = 0;
+
+	for (unsigned r = 0; r < p->reducers_n; r++)
+		connections += cfg->reducers[r].lanes;
+	if (!cfg->job.retain || p->reducers_n < 2)
+		return 0;
+	return (exchange_params_lead(&params, window, connections, !cfg->job.baseline) + 1) * cfg->sharding.priorities *
+	       result_bytes(&params);
+}
+
 void plan_far(struct plan *p, const struct rs_config *cfg)
 {
 	struct exchange_params params = rs_config_exchange(cfg);
@@ -59,9 +72,7 @@ void plan_far(struct plan *p, const struct rs_config *cfg)
 	if (far->rtt == 0)
 		return;
 	take_windows(p, cfg, &params);
-	if (cfg->job.retain && p->reducers_n > 1)
-		far->retained = (exchange_params_lead(&params, far->window, far->connections, !cfg->job.baseline) + 1) *
-				cfg->sharding.priorities * result_bytes(&params);
+	far->retained = plan_retained(p, cfg, far->window);
 }
 
 void plan_far_sockets(struct plan *p, const struct rs_config *cfg, const struct plan_sockets *s)

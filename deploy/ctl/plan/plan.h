@@ -127,6 +127,8 @@ struct plan_needs {
 	double cpu_least, cpu_most;     /* measured: CPU seconds for each GiB that workers send */
 	unsigned lanes;                 /* its threads, so the most cores that it can use */
 	uint64_t memory;                /* bytes, for this job */
+	unsigned ahead;                 /* decoupled ranks: chunks without a result on a lane; 0: they are not */
+	uint64_t retained;              /* then the bytes of each worker for retained results; 0: it retains none */
 };
 
 /* Buffers of TCP sockets: net.ipv4.tcp_rmem and tcp_wmem. */
@@ -202,6 +204,10 @@ void plan_close(struct plan *p);
 
 /* Fills needed_* from the fields before them. Errors: RS_ENOMEM. */
 int plan_count_needed(struct plan *p, struct rs_err *e);
+
+/* Returns the bytes of each worker for retained results, if the largest window is this
+ * one; 0: it retains none. */
+uint64_t plan_retained(const struct plan *p, const struct rs_config *cfg, uint32_t window);
 
 /* Fills far from the fields before it. */
 void plan_far(struct plan *p, const struct rs_config *cfg);

@@ -257,6 +257,22 @@ static void print_needs(const struct page *g)
 		fprintf(g->out, "%snot included: the time in which a node sums its %u ranks\n", g->prefix, g->p->ranks);
 }
 
+static void print_decoupled(const struct page *g)
+{
+	const struct plan_needs *needs = &g->p->needs;
+	char retained[32];
+
+	if (!needs->ahead)
+		return;
+	plan_format_bytes((double)needs->retained, retained, sizeof retained);
+	fprintf(g->out, "%s  decoupled ranks: up to %u chunks without a result on a lane", g->prefix, needs->ahead);
+	if (needs->retained)
+		fprintf(g->out, "; each worker: %s for retained results", retained);
+	fputc('\n', g->out);
+	if (needs->memory > g->cfg->server.memory_bytes)
+		fprintf(g->out, "%s  server.memory is too little: reducers refuse this job\n", g->prefix);
+}
+
 /* Writes each part of the verdict on a line. */
 static void print_verdict(const struct page *g)
 {
@@ -279,5 +295,6 @@ void plan_print(const struct plan *p, const struct rs_config *cfg, const char *p
 	print_racks(&g);
 	print_unused(&g);
 	print_needs(&g);
+	print_decoupled(&g);
 	plan_print_far(p, cfg, prefix, out);
 }

@@ -58,7 +58,7 @@ void plan_print_far(const struct plan *p, const struct rs_config *cfg, const cha
 					    : "plan.bandwidth in the file");
 	if (far->retained)
 		fprintf(out, "%s  each worker: %s of memory for retained results\n", prefix, retained);
-	if (p->needs.memory > cfg->server.memory_bytes)
+	if (p->needs.memory > cfg->server.memory_bytes && !p->needs.ahead)
 		fprintf(out, "%s  server.memory is too little for these windows: reducers give smaller ones\n", prefix);
 	print_sockets(far, p, prefix, out);
 	fprintf(

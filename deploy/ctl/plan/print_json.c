@@ -60,6 +60,9 @@ static void json_needs(const struct plan *p, FILE *out)
 	json_count("to_beat_ring", p->needed_ring, ",", out);
 	json_count("to_reach_least", p->needed_least, ",", out);
 	json_count("for_this_time", p->needed_same, "},", out);
+	if (needs->ahead)
+		fprintf(out, "\"decoupled\":{\"chunks\":%u,\"retained_bytes\":%" PRIu64 "},", needs->ahead,
+			needs->retained);
 	fprintf(out,
 		"\"each_reducer\":{\"cores\":[%.4g,%.4g],\"cpu_s_per_GiB\":[%.2g,%.2g],\"lanes\":%u,\"memory_bytes\":"
 		"%" PRIu64 "},",

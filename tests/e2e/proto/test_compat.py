@@ -104,6 +104,12 @@ class Compat(unittest.TestCase):
     def test_new_workers_and_old_reducers(self):
         self.meet(["old", "old"], ["new", "new", "new"])
 
+    def test_decoupled_ranks_and_old_reducers(self):
+        """Old reducers send no CREDIT, and also not one that comes in the place of a new one."""
+        decoupled = {"sharding": {"decoupled": "4MiB"}}
+        self.meet(["old", "new"], ["new", "new"], decoupled)
+        self.meet(["new", "new"], ["new", "new"], decoupled, lose=0, back="old")
+
     def test_all_mixed(self):
         """In the middle of an upgrade, also in the order of ranks and with checksums."""
         self.meet(["old", "new"], ["old", "new", "old", "new"])

@@ -49,7 +49,7 @@ static const struct {
     {"timeouts: {conect: 3s}\n", "f:1:12: timeouts: found unknown key \"conect\", did you mean connect?"},
     {"server: {window: 3}\n", "f:1:10: server: found unknown key \"window\", did you mean sharding.window?"},
     {"sharding: {colour: 3}\n", "f:1:12: sharding: found unknown key \"colour\", expected one of shards, "
-				"chunk_bytes, window, priorities, map, rebalance"},
+				"chunk_bytes, window, decoupled, priorities, map, rebalance"},
     {"reducers: [{id: a, adress: b}]\n", "f:1:20: reducers: found unknown key \"adress\", did you mean address?"},
     {"job: {}\njob: {}\n", "f:2:1: job: found a second time, expected once (first in line 1)"},
     {"job:\n  name: a\n  name: b\n", "f:3:3: job.name: found a second time, expected once (first in line 2)"},
@@ -168,6 +168,18 @@ static const struct {
     {"plan: {workers: 1}\n", "f:1:17: plan.workers: found \"1\", expected a whole number from 2 to 4096, or auto"},
     {"job: {min_reducers: 2}\nreducers: [{id: a, address: b}, {id: c}]\n",
      "f:2:33: reducers[1]: found no address, expected one"},
+    {R2 "sharding: {decoupled: 1000}\n",
+     "f:2:23: sharding.decoupled: found \"1000\", expected bytes, or a number with KiB, MiB, GiB, kB, MB or GB "
+     "(b would be bits), from 1KiB to 1024GiB, or off"},
+    {R2 "sharding: {decoupled: 65MiB}\n", "f:2:23: sharding.decoupled: found 65MiB, expected at most about 64MiB, 1024 "
+					  "chunks of 32KiB on each lane: use more lanes or a larger "
+					  "sharding.chunk_bytes"},
+    {R2 "sharding: {decoupled: 64MiB, map: {0-2: r0, 3: r1}}\n",
+     "f:2:23: sharding.decoupled: found 64MiB, expected at most about 43690KiB, 1024 chunks of 32KiB on each lane: use "
+     "more "
+     "lanes or a larger sharding.chunk_bytes"},
+    {R2 "sharding: {decoupled: 1MiB}\njob: {features: baseline}\n",
+     "f:2:23: sharding.decoupled: found 1MiB, expected off with job.features: baseline, which has no CREDIT"},
     {"job: {min_reducers: 1, failover: fail}\nreducers: [{id: a, address: b}, {id: c}]\n",
      "f:2:33: reducers[1]: found no address, expected one"},
     {"reducers: [{id: a, address: b, lanes: 1}, {id: c}]\n", "f:1:43: reducers[1]: found no address, expected one"},

@@ -463,13 +463,18 @@ END_TEST
 /* What a worker retains does not grow with the slots that a job declares. */
 START_TEST(lead_is_bounded)
 {
-	const struct exchange_params p = {.shards = 4096, .window = 8, .lead_most = LEAD_MOST};
+	const struct exchange_params p = {.shards = 4096, .window = 8, .ahead = 8, .lead_most = LEAD_MOST};
+	const struct exchange_params decoupled = {.shards = 4, .window = 8, .ahead = 200, .lead_most = LEAD_MOST};
 
 	ck_assert_uint_eq(exchange_params_lead(&p, 8, 1, true), LEAD_MOST);
 	ck_assert_uint_eq(exchange_params_lead(&p, 8, 64 * 256, true), LEAD_MOST);
 	ck_assert_uint_eq(exchange_params_lead(&p, 8, 1, false), 4096);
 	ck_assert_uint_eq(exchange_params_lead(&p, 8, 1024, false), 8192);
 	ck_assert_uint_eq(exchange_params_lead(&p, 100, 8, true), 800); /* long links need it */
+	/* a rank may be ahead on all links at once */
+	ck_assert_uint_eq(exchange_params_lead(&decoupled, 200, 8, true), 1600);
+	ck_assert_uint_eq(exchange_params_lead(&decoupled, 8, 8, true), 1600);
+	ck_assert_uint_eq(exchange_params_lead(&decoupled, 300, 8, true), 2400);
 }
 END_TEST
 

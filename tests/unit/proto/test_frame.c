@@ -100,7 +100,7 @@ static const struct {
     {"version before checksum", 2, 9, false, "protocol version 9"},
     {"type 0", 3, 0, true, "frame type 0 is unknown"},
     {"the last type", 3, FRAME_TYPE_NR - 1, true, NULL},
-    {"type 24", 3, 24, true, "frame type 24 is unknown"},
+    {"type 25", 3, 25, true, "frame type 25 is unknown"},
     {"type 255", 3, 255, true, "frame type 255 is unknown"},
     {"all flags", 4, 7, true, NULL},
     {"flag 8", 4, 8, true, "flags 0x8"},

@@ -165,15 +165,17 @@ static int check_digest(const struct ydoc_node *n, struct rs_err *e)
 {
 	static struct setup s;
 	const struct ydoc_node *list = vectors_get(n, "reducers");
-	uint64_t chunk_bytes, window, priorities, lanes, want;
+	uint64_t chunk_bytes, window, priorities, lanes, want, decoupled = 0;
 	int rc;
 
 	setup_init(&s);
 	if (vectors_bool(n, "deterministic", &s.cfg.job.deterministic, e) ||
 	    vectors_bool(n, "checksum", &s.cfg.job.checksum, e) || vectors_number(n, "chunk_bytes", &chunk_bytes, e) ||
 	    vectors_number(n, "window", &window, e) || vectors_number(n, "priorities", &priorities, e) ||
-	    vectors_number(n, "digest", &want, e))
+	    vectors_number(n, "digest", &want, e) ||
+	    (vectors_get(n, "decoupled") && vectors_number(n, "decoupled", &decoupled, e)))
 		return e->code;
+	s.cfg.sharding.decoupled = decoupled;
 	s.cfg.sharding.chunk_bytes = (uint32_t)chunk_bytes;
 	s.cfg.sharding.window = (unsigned)window;
 	s.cfg.sharding.priorities = (unsigned)priorities;
@@ -567,7 +569,7 @@ static const struct {
 	unsigned entries; /* at least */
 	bool exact;       /* no other input has the same output, except for bad frames */
 } files[] = {
-    {"frames", 55, true},       {"handshakes", 4, true},  {"digests", 13, true},    {"placements", 68, false},
+    {"frames", 56, true},       {"handshakes", 4, true},  {"digests", 14, true},    {"placements", 68, false},
     {"names", 15, true},        {"failover", 100, false}, {"encodings", 80, false}, {"encoded_failover", 100, false},
     {"reconfigure", 79, false}, {"shares", 200, false},
 };

@@ -71,6 +71,8 @@ START_TEST(a_lane)
 
 	expect_found(s->outstanding, 2, lane_check(fw.lane), "`outstanding` differs");
 	expect_found(s->streams[0].outstanding, 99, lane_check(fw.lane), "more chunks than the window");
+	expect_found(s->streams[0].credited, 1, lane_check(fw.lane), "told of more chunks");
+	expect_found(s->streams[0].added, 99, lane_check(fw.lane), "added more than came");
 	expect_found(s->results_n, 1, lane_check(fw.lane), "results_n differs");
 	expect_found(s->streams[1].results_n, 999, lane_check(fw.lane), "more results than entries");
 	expect_found(s->streams[1].offered, 1, lane_check(fw.lane), "offers more results");
@@ -133,7 +135,9 @@ START_TEST(an_exchange)
 	expect_found(l->window.hold_ms, 0, exchange_check_state(e), "hold time");
 	expect_found(s->sent, s->tail + 1, exchange_check_state(e), "sent more frames");
 	expect_found(s->tail, s->tail + 100, exchange_check_state(e), "more frames than its ring");
-	expect_found(s->tail, s->head + l->window.most + 1, exchange_check_state(e), "in flight than the window");
+	expect_found(s->tail, s->head + l->ahead + 1, exchange_check_state(e), "without a result than the window");
+	expect_found(s->credited, s->sent + 1, exchange_check_state(e), "more chunks of a stream than were sent");
+	expect_found(l->chunks_owed, 99, exchange_check_state(e), "other chunks in flight");
 	expect_found(s->chunk, s->chunk + 1, exchange_check_state(e), "chunk of another link");
 	expect_found(s->own_at, l->own_n, exchange_check_state(e), "behind its operation");
 	expect_found(s->ring[s->head & s->mask].head.of.seq, 7, exchange_check_state(e), "another operation");

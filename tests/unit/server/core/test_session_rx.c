@@ -172,7 +172,7 @@ static const struct {
     {TYPE, FRAME_RESULT, "sent a RESULT frame"},
     {TYPE, FRAME_WAITING, "sent a WAITING frame"},
     {TYPE, FRAME_PROBE, "sent a PROBE frame with 64 payload bytes, which was not asked for"},
-    {TYPE, 24, "frame type 24 is unknown"},
+    {TYPE, 25, "frame type 25 is unknown"},
     {TYPE, 0, "frame type 0 is unknown"},
 };
 
