@@ -434,7 +434,10 @@ static void blame_hanging(const struct rank *k, const struct fault *f)
 	bool slow = false;
 
 	/* a chunk that waits for others before it on slow links has not been late for
-	 * long enough at the time limit */
+	 * long enough at the time limit; a rank whose stage is full has not sent its part
+	 * either */
+	for (unsigned i = 0; i < k->team->ops_n; i++)
+		slow |= k->team->ops[i].sharded && k->team->ops[i].staged;
 	for (unsigned i = 0; i < k->sim->reducers_n; i++)
 		slow |= k->sim->delay_us + k->sim->jitter_us + k->sim->reducers[i].far_us > 2000;
 	if (k->team->cfg.timeouts.op_ms >= HANG_NAMED_MS && !slow)

@@ -51,10 +51,10 @@ static inline unsigned outgoing_iov(struct iovec *iov, struct outgoing *f, uint3
  * is sent completely and waits for results; the reducer has said of [head, credited) that
  * it has added them; [sent, tail) is encoded. op is the operation of the next chunk to
  * encode, which is `chunk` and belongs to own[own_at] of the link; NULL: no submitted
- * operation of this priority has a chunk left. After the loss of a reducer, chunks are sent again
- * from a position on which all ranks agree. Those below `replay_end` may have a retained
- * result; those whose operation is done are found by looking at every position from
- * `replay` on. */
+ * operation of this priority has a chunk left. After the loss of a reducer, chunks are
+ * sent again from a position on which all ranks agree. Those below `replay_end` may have
+ * a retained result; those whose operation is done are found by looking at every position
+ * from `replay` on. */
 struct stream {
 	struct exchange_op *op;
 	uint64_t chunk;

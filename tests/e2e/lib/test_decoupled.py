@@ -18,8 +18,7 @@ with reduction.Communicator() as comm:
         return numpy.random.default_rng([rank, i]).standard_normal(sizes[i]).astype("float32")
     comm.barrier()
     print("ready", flush=True)
-    if comm.rank:
-        assert sys.stdin.readline()
+    assert sys.stdin.readline()
     x = [contribution(comm.rank, i) for i in range(len(sizes))]
     requests = [comm.all_reduce(a, async_op=True) for a in x]
     print("started", flush=True)
@@ -39,6 +38,7 @@ class Decoupled(unittest.TestCase):
         for p in procs:
             p.wait_text("ready", stream="out")
         self.before = c.received_bytes()
+        procs[0].tell()
         procs[0].wait_text("started", stream="out")
         return procs
 
