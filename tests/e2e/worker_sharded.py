@@ -105,6 +105,21 @@ def mixed():
     say("right")
 
 
+def refused():
+    """All ranks find that the job has no such operations, and it goes on."""
+    comm.barrier()
+    assert comm.can_shard is False
+    for call in (comm.reduce_scatter, comm.all_gather):
+        try:
+            call(np.zeros(n))
+        except reduction.ReductionError as exc:
+            assert "equally many in the order of ranks" in str(exc), exc
+        else:
+            raise AssertionError("it was not refused")
+    assert (comm.all_reduce(np.ones(4)) == n).all()
+    say("right")
+
+
 def failover():
     """Operations are in flight on rank 0, and have not begun on the others, when a reducer is killed."""
     comm.barrier()

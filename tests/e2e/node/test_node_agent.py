@@ -54,6 +54,20 @@ class NodeAgent(unittest.TestCase):
         """A single process also acts as a node if other nodes have several."""
         self.check([3, 1], matrix(FEW, ["exact"]), job={"deterministic": True})
 
+    def shard(self, sizes, function):
+        program = [harness.PYTHON, harness.ROOT / "tests/e2e/worker_sharded.py", function]
+        with self.cluster() as c:
+            for p in c.run(sum(sizes), program, 120, env=lambda r: place(r, sizes)):
+                p.said("right")
+
+    def test_sharded(self):
+        self.shard([2, 2], "table")
+
+    def test_sharded_with_nodes_of_different_size(self):
+        """No rank can shard, not even those of a node that looks right by itself."""
+        self.shard([2, 1, 3], "refused")
+        self.shard([3, 1], "refused")
+
     def test_one_process_on_each_node(self):
         """There is nothing to share: each connects to the reducers itself."""
         with self.cluster() as c:
