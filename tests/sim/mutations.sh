@@ -275,6 +275,12 @@ all ranks get the sum of a part
 a part waits for its owner, which has left
 	server/core/stripe.c
 	s/slot->have_n \|\| \(operation_is_scatter\(&slot->header\.of\) && !slot->roots\)/slot->have_n/
+float32 sums of a node have no room to be kept
+	agent/worker/core/lead.c
+	s/x->opt.processes > 1 && x->opt.features & FEATURE_SHARDED && //; s/most < 2 \* \(size_t\)p->chunk_bytes/0/
+a kept float32 sum is sent again as one of the dtype
+	agent/worker/core/stream.c
+	s/(k->head\};\n\tif \(retained_is_contribution\(k\)\) \{)/$1\n\t\tf->head.flags \&= (uint8_t)~FRAME_WIDE;/
 parts are not repeated after a rank has left
 	server/core/stripe_depart.c
 	s/ \|\| operation_is_scatter\(&f->of\) \|\| view/ || view/

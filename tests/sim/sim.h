@@ -342,6 +342,11 @@ bool stage_fill(struct rank_op *o, uint64_t more);
 void stage_landed(struct rank_op *o, uint64_t first);
 void stage_close(struct rank_op *o);
 
+/* sim_op.c: calls the rank's next operation, and returns false if the exchange accepts no
+ * more; frees the memory of one. */
+bool op_call(struct rank *k);
+void op_free(struct rank_op *o);
+
 enum rank_state { RANK_UNBORN, RANK_ALIVE, RANK_ENDED, RANK_DEAD };
 
 /* One worker process. */
@@ -368,6 +373,7 @@ struct rank {
 
 void rank_birth(struct rank *k);
 void rank_step(struct rank *k);
+void rank_step_later(struct rank *k, uint32_t in_us); /* EV_RANK_STEP then, unless one is due already */
 void rank_tick(struct rank *k);
 void rank_stop(struct rank *k, uint32_t for_us); /* stops the process for a time */
 void rank_resume(struct rank *k);

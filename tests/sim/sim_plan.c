@@ -158,6 +158,16 @@ static void draw_encoding(struct sim *s, const struct team *t, struct op_plan *p
 	keep_fitting(p);
 }
 
+/* Returns the ranks that are nodes of several processes. */
+static uint32_t nodes_of(const struct team *t)
+{
+	uint32_t ranks = 0;
+
+	for (unsigned r = 0; r < t->world; r++)
+		ranks |= (uint32_t)(t->processes[r] > 1) << r;
+	return ranks;
+}
+
 static void draw_op(struct sim *s, const struct team *t, struct op_plan *p)
 {
 	const struct exchange_params params = rs_config_exchange(&t->cfg);
@@ -197,6 +207,8 @@ static void draw_op(struct sim *s, const struct team *t, struct op_plan *p)
 	p->staged = sim_chance(s, 25) && !p->sharded ? (uint32_t)sim_random(s) : 0;
 	if (p->sharded && p->count && p->seed % 3 == 0) /* draws nothing: the rest of the plan stays as it was */
 		p->staged = (uint32_t)(p->seed >> 8);
+	if (p->sharded && !p->staged && p->op != FRAME_OP_BROADCAST && rs_dtype_is_half(p->dtype))
+		p->wide = (uint32_t)(p->seed >> 16) & nodes_of(t); /* draws nothing either */
 	p->lazy = sim_chance(s, 50) ? (uint32_t)sim_random(s) : 0;
 	p->rough = !t->cfg.job.deterministic && p->dtype == RS_FLOAT32 && p->op == RS_SUM && !p->up && !p->down &&
 		   sim_chance(s, 70);

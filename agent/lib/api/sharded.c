@@ -35,8 +35,8 @@ static int sharded_possible(const struct backend_request *r, struct reduction_co
 		    "a rank or a reducer of this job knows no reduce-scatter and no all-gather: start a "
 		    "newer release everywhere, without job.features: baseline. Or nodes have several ranks, but not "
 		    "all of them equally many in the order of ranks (0 to 3 on the first node, 4 to 7 on the next "
-		    "one): "
-		    "then set REDUCTION_MODE=direct. Or the job has started without some of its reducers: then call "
+		    "one): then set REDUCTION_MODE=direct. Or the job has started without some of its reducers: then "
+		    "call "
 		    "reduction_barrier() first");
 	if (r->device && !c->backend->sharded_rings)
 		return rs_fail(e, RS_EUNSUPPORTED,

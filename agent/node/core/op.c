@@ -247,10 +247,9 @@ void local_op_prepare(struct local_op *op)
 	x->recv_ring = op->part[0].ring;
 	if (op->ring)
 		local_op_pieces(op);
-	if (op->ring || op->job->members_n > 1)
+	if (!x->of.sharded && (op->ring || op->job->members_n > 1))
 		x->landed = local_op_on_landed;
 	if (x->of.sharded) {
-		x->landed = NULL;
 		local_sharded_prepare(op);
 	} else if (x->of.op == FRAME_OP_BROADCAST) {
 		root = local_job_find_rank(op->job, op->spec.of.root);

@@ -125,23 +125,38 @@ size_t local_sharded_stage(const struct local_op *op)
 	return summed && operation_is_scatter(&op->spec.of) ? sharded_layout_of(op).all : 0;
 }
 
+/* Elements of one rank's part. */
+struct sharded_run {
+	unsigned local_rank;
+	uint64_t offset; /* in its part */
+	uint32_t n;
+};
+
+/* Returns the first run of n elements of this node's part. */
+static struct sharded_run sharded_run_of(const struct local_op *op, uint64_t first, uint32_t n)
+{
+	uint64_t own = sharded_own(op), at = first - sharded_first(op);
+	struct sharded_run run = {.local_rank = (unsigned)(at / own), .offset = at % own, .n = n};
+
+	rs_assert(run.local_rank < op->job->members_n);
+	if (own - run.offset < n)
+		run.n = (uint32_t)(own - run.offset);
+	return run;
+}
+
 /* Copies elements from `first` on, which have landed at `from`, to the local ranks that
  * own them. */
 static void sharded_give_out(struct local_op *op, const char *from, uint64_t first, uint32_t n)
 {
-	uint64_t own = sharded_own(op), at = first - sharded_first(op);
 	size_t size = op->spec.of.size;
 
 	while (n > 0) {
-		unsigned i = (unsigned)(at / own);
-		uint64_t offset = at % own;
-		uint32_t m = own - offset < n ? (uint32_t)(own - offset) : n;
+		const struct sharded_run run = sharded_run_of(op, first, n);
 
-		rs_assert(i < op->job->members_n);
-		memcpy(op->part[i].to + offset * size, from, m * size);
-		from += m * size;
-		at += m;
-		n -= m;
+		memcpy(op->part[run.local_rank].to + run.offset * size, from, run.n * size);
+		from += run.n * size;
+		first += run.n;
+		n -= run.n;
 	}
 }
 
@@ -179,19 +194,13 @@ static void gather_copy(struct local_op *op, const char *from, uint64_t first, u
 static void gather_fill(struct exchange_op *x, uint64_t first, uint32_t n)
 {
 	struct local_op *op = (struct local_op *)x;
-	uint64_t own = sharded_own(op), at = first - sharded_first(op);
-	size_t size = x->of.size;
 
 	while (n > 0) {
-		unsigned i = (unsigned)(at / own);
-		uint64_t offset = at % own;
-		uint32_t m = own - offset < n ? (uint32_t)(own - offset) : n;
+		const struct sharded_run run = sharded_run_of(op, first, n);
 
-		rs_assert(i < op->job->members_n);
-		gather_copy(op, op->part[i].from + offset * size, first, m);
-		first += m;
-		at += m;
-		n -= m;
+		gather_copy(op, op->part[run.local_rank].from + run.offset * x->of.size, first, run.n);
+		first += run.n;
+		n -= run.n;
 	}
 }
 
