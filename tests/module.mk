@@ -59,11 +59,11 @@ $(B)/tests/unit/common/test_tcp_conn: private WRAP := -Wl,--wrap=ERR_clear_error
 $(B)/tests/unit/agent/worker/engine/test_engine_address: private WRAP := -Wl,--wrap=getaddrinfo
 $(e2e_bin) $(e2e_workers): $(B)/%: $(B)/%.o $(B)/lib/libreduction.so
 	$(LINK) -o $@ $(filter %.o,$^) -L$(B)/lib -lreduction -Wl,-rpath,'$$ORIGIN/../../lib:$$ORIGIN/../../../lib' $(e2e_libs) -pthread -lm
-$(addprefix $(B)/tests/e2e/,$(addprefix lib/test_,abort capi capi_arguments capi_ends closed wait) gpu/test_device): $(B)/tests/e2e/ranks.o
+$(addprefix $(B)/tests/e2e/,$(addprefix lib/test_,abort capi capi_arguments capi_ends closed wait) gpu/test_device gpu/test_device_sharded): $(B)/tests/e2e/ranks.o
 $(B)/tests/e2e/worker_encode: $(patsubst %.c,$(B)/%.o,$(wildcard common/kernels/*.c) common/dtype.c common/error.c common/wire.c)
 # libreduction finds the driver library that the program has loaded
-$(B)/tests/e2e/gpu/test_device: private e2e_libs := -L$(B)/tests/cuda -l:libcuda.so.1 -Wl,-rpath,'$$ORIGIN/../../cuda'
-$(B)/tests/e2e/gpu/test_device: $(fake_cuda)
+$(addprefix $(B)/tests/e2e/gpu/,test_device test_device_sharded): private e2e_libs := -L$(B)/tests/cuda -l:libcuda.so.1 -Wl,-rpath,'$$ORIGIN/../../cuda'
+$(addprefix $(B)/tests/e2e/gpu/,test_device test_device_sharded): $(fake_cuda)
 $(e2e_shims): $(B)/tests/e2e/%.so: $(B)/tests/e2e/%.o
 	$(LINK_SO) -o $@ $<
 
