@@ -163,9 +163,9 @@ static uint32_t nodes_of(const struct team *t)
 {
 	uint32_t ranks = 0;
 
-	for (unsigned r = 0; r < t->world; r++)
+	for (unsigned r = 0; r < SIM_WORLD; r++)
 		ranks |= (uint32_t)(t->processes[r] > 1) << r;
-	return ranks;
+	return ranks & ((1u << t->world) - 1);
 }
 
 static void draw_op(struct sim *s, const struct team *t, struct op_plan *p)
