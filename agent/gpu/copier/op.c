@@ -99,11 +99,30 @@ static uint64_t op_ring(const struct backend *b, const struct operation *of, uin
 	return (backend_ring_bytes(b, of) + piece - 1) / piece * piece + 2 * PIPELINE_DEPTH * piece;
 }
 
+/* Sets what the backend gets. A backend whose sharded operations have no rings gets all
+ * parts in the stage, as they stand in the device's memory. */
+static void op_set_ring(struct copier_op *op, uint64_t bytes)
+{
+	const struct operation *of = &op->req->of;
+	char *memory = op->stage->memory + BACKEND_RING_HEAD, *own = memory;
+
+	if (op->in_order)
+		own += operation_bytes(of) / of->parts * op->rank;
+	op->ring = *op->req;
+	op->ring.send = operation_is_gather(of) ? own : memory;
+	op->ring.recv = operation_is_scatter(of) ? own : memory;
+	op->ring.ring = bytes;
+	op->ring.landed = op_on_landed;
+	op->ring.done = op_on_done;
+}
+
 int copier_op_new(struct copier *c, unsigned rank, struct backend_request *req, const struct copier_tensor *tensors,
 		  unsigned n, struct copier_op **ret, struct rs_err *e)
 {
-	uint64_t piece = op_piece(c->backend, &req->of), most = op_ring(c->backend, &req->of, piece);
-	uint64_t bytes = backend_staged_bytes(c->backend, &req->of), ring = bytes < most ? bytes : most;
+	bool in_order = req->of.sharded && !c->backend->sharded_rings;
+	uint64_t piece = op_piece(c->backend, &req->of);
+	uint64_t bytes = in_order ? operation_bytes(&req->of) : backend_staged_bytes(c->backend, &req->of);
+	uint64_t most = in_order ? bytes : op_ring(c->backend, &req->of, piece), ring = bytes < most ? bytes : most;
 	bool broadcast = req->of.op == FRAME_OP_BROADCAST && !req->of.sharded;
 	bool root = broadcast && req->of.root == rank;
 	struct copier_op *op = calloc(1, sizeof *op + n * (sizeof *tensors + sizeof *op->queues));
@@ -127,13 +146,10 @@ int copier_op_new(struct copier *c, unsigned rank, struct backend_request *req, 
 	}
 	op->urgency = op_urgency(&req->of);
 	op->rank = rank;
+	op->in_order = in_order;
 	op->chunk_elems = backend_chunk_elems(c->backend, &req->of);
 	pipeline_init(&op->pipe, bytes, piece, ring, !broadcast || root, !root);
-	op->ring = *req;
-	op->ring.send = op->ring.recv = op->stage->memory + BACKEND_RING_HEAD;
-	op->ring.ring = ring;
-	op->ring.landed = op_on_landed;
-	op->ring.done = op_on_done;
+	op_set_ring(op, ring);
 	*ret = op;
 	return RS_OK;
 }
@@ -282,31 +298,45 @@ static int op_copy_part(struct copier_op *op, unsigned dir, const struct copier_
 	return cuda_copy_in(op_queue(op, t->device)->q, to, place, n, e);
 }
 
-/* Starts the copies of a piece of a sharded operation. */
-static int op_copy_shards(struct copier_op *op, unsigned dir, const struct pipeline_step *s, struct rs_err *e)
+static char *op_place(const struct copier_op *op, const struct pipeline_step *s)
+{
+	return op->stage->memory + BACKEND_RING_HEAD + s->offset;
+}
+
+static int op_copy_shard(struct copier_op *op, unsigned dir, char *place, const struct shards_copy *copy,
+			 struct rs_err *e)
 {
 	struct cuda_queue *q = op->queues[0].q;
 	const struct copier_tensor *t = op->tensors;
-	char *place = (char *)op->ring.recv + s->offset;
-	struct shards shards = {.of = &op->req->of,
-				.chunk_elems = op->chunk_elems,
-				.own_only = (dir == CUDA_OUT) == operation_is_gather(&op->req->of),
-				.own = op->rank};
+
+	if (dir == CUDA_OUT)
+		return cuda_copy_out(q, place + copy->place, (const char *)t->send + copy->at, copy->bytes, e);
+	return cuda_copy_in(q, (char *)t->recv + copy->at, place + copy->place, copy->bytes, e);
+}
+
+/* Starts the copies of a piece of a sharded operation. */
+static int op_copy_shards(struct copier_op *op, unsigned dir, const struct pipeline_step *s, struct rs_err *e)
+{
+	bool own_only = (dir == CUDA_OUT) == operation_is_gather(&op->req->of);
+	struct shards shards = {
+	    .of = &op->req->of, .chunk_elems = op->chunk_elems, .own_only = own_only, .own = op->rank};
 	struct shards_copy copy;
 	int rc = RS_OK;
 
+	if (op->in_order) {
+		copy = shards_in_order(&op->req->of, own_only, op->rank, s->at, s->bytes);
+		return copy.bytes ? op_copy_shard(op, dir, op_place(op, s), &copy, e) : RS_OK;
+	}
 	shards_begin(&shards, s->at, s->bytes);
 	while (!rc && shards_next(&shards, &copy))
-		rc = dir == CUDA_OUT
-			 ? cuda_copy_out(q, place + copy.place, (const char *)t->send + copy.at, copy.bytes, e)
-			 : cuda_copy_in(q, (char *)t->recv + copy.at, place + copy.place, copy.bytes, e);
+		rc = op_copy_shard(op, dir, op_place(op, s), &copy, e);
 	return rc;
 }
 
 /* Starts the copies of a piece. */
 static int op_copy_parts(struct copier_op *op, unsigned dir, const struct pipeline_step *s, struct rs_err *e)
 {
-	char *place = (char *)op->ring.recv + s->offset;
+	char *place = op_place(op, s);
 	uint64_t first = 0, at = s->at, end = s->at + s->bytes;
 	int rc = RS_OK;
 

@@ -2,6 +2,18 @@
 #include "agent/gpu/core/shards.h"
 #include "common/assert.h"
 
+struct shards_copy shards_in_order(const struct operation *of, bool own_only, uint32_t own, uint64_t at, uint64_t bytes)
+{
+	uint64_t part = operation_bytes(of) / of->parts, first = own_only ? own * part : 0;
+	uint64_t from = at > first ? at : first, until = at + bytes;
+
+	if (own_only && until > first + part)
+		until = first + part;
+	if (until <= from)
+		return (struct shards_copy){.bytes = 0};
+	return (struct shards_copy){.at = from - first, .place = from - at, .bytes = until - from};
+}
+
 void shards_begin(struct shards *s, uint64_t at, uint64_t bytes)
 {
 	uint64_t stride = (uint64_t)operation_stride(s->of, s->chunk_elems) * s->of->size;

@@ -26,6 +26,11 @@ struct shards_copy {
 	uint64_t bytes;
 };
 
+/* Returns the one copy of bytes [at, at + bytes) of a ring where all parts stand as in the
+ * device's memory; bytes 0: there is none. own_only and own: as above. */
+struct shards_copy shards_in_order(const struct operation *of, bool own_only, uint32_t own, uint64_t at,
+				   uint64_t bytes);
+
 /* Begins with the piece of bytes [at, at + bytes) in the ring's order (operation_staged),
  * which are whole chunks. The caller has set the members up to `own`. */
 void shards_begin(struct shards *s, uint64_t at, uint64_t bytes);

@@ -38,11 +38,6 @@ static int sharded_possible(const struct backend_request *r, struct reduction_co
 		    "one): then set REDUCTION_MODE=direct. Or the job has started without some of its reducers: then "
 		    "call "
 		    "reduction_barrier() first");
-	if (r->device && !c->backend->sharded_rings)
-		return rs_fail(e, RS_EUNSUPPORTED,
-			       "behind an agent reduce-scatter and all-gather take host memory alone: device is %u, "
-			       "REDUCTION_HOST was expected; or open with REDUCTION_MODE=direct",
-			       r->device - 1);
 	return comm_check_device(c, r, e);
 }
 
@@ -89,9 +84,7 @@ int reduction_can_shard(const reduction_comm *comm)
 {
 	if (!comm)
 		return -1;
-	if (!comm->backend->v->can_shard(comm->backend))
-		return 0;
-	return comm->backend->sharded_rings ? 2 : 1;
+	return comm->backend->v->can_shard(comm->backend);
 }
 
 int reduction_reduce_scatter_async(reduction_comm *comm, const void *send, void *recv, size_t count,

@@ -49,7 +49,9 @@ struct backend_request {
 	 * has all bytes of the operation, or at least backend_ring_bytes() in whole
 	 * chunks of backend_span(); byte i is at i % ring. Of a sharded operation the
 	 * chunks stand there in their order, backend_span() from each to the next, and
-	 * bytes are counted so: backend_staged_bytes() in all. Only with sharded_rings.
+	 * bytes are counted so: backend_staged_bytes() in all. Without sharded_rings its
+	 * ring has all parts in their order, of which send or recv is the own one, bytes
+	 * are counted so, and landed() is not called.
 	 * Nothing of the ring is written yet: `filled` says how much is. */
 	uint64_t ring;
 	/* With a ring: the first `bytes` bytes of the result are in it, or, of a root and
@@ -121,7 +123,7 @@ struct backend {
 	uint8_t wire_up, wire_down;          /* enum rs_wire: of large operations for which the caller chooses none */
 	uint64_t ring_limit;                 /* most bytes that all rings should take together */
 	uint64_t ring_bytes; /* least bytes of a ring that is smaller than its operation, if that is not encoded */
-	bool sharded_rings;  /* sharded operations may have rings */
+	bool sharded_rings;  /* rings of sharded operations have their chunks in order, not their parts */
 	bool single_node;    /* all ranks are on this node, whose sum is the result: the reducers sum nothing */
 };
 

@@ -8,6 +8,7 @@
  * later call gets it, too. */
 #include "agent/lib/client/client.h"
 #include "agent/lib/client/open.h"
+#include "common/assert.h"
 
 #include <stdatomic.h>
 #include <stdio.h>
@@ -79,9 +80,9 @@ static int client_plan_memory(struct client *c, const struct backend_request *re
 	return RS_OK;
 }
 
-/* The memory of a sharded operation. If both buffers are shared, nothing is copied. Else
- * a stage has all parts: the input is copied there as a whole, and the result comes to
- * where it belongs among them. */
+/* The memory of a sharded operation. If both buffers are shared, nothing is copied here;
+ * with a ring the submitter copies. Else a stage has all parts: the input is copied there
+ * as a whole, and the result comes to where it belongs among them. */
 static int client_plan_sharded(struct client *c, const struct backend_request *req, struct client_op *op,
 			       struct local_submit *s, struct rs_err *e)
 {
@@ -90,7 +91,8 @@ static int client_plan_sharded(struct client *c, const struct backend_request *r
 	char *from, *to, *own;
 	int rc;
 
-	op->filled = op->ring = op->bytes;
+	op->ring = op->bytes;
+	op->filled = req->ring ? 0 : op->bytes;
 	if (op->bytes == 0)
 		return RS_OK;
 	pthread_mutex_lock(&c->lock);
@@ -101,6 +103,7 @@ static int client_plan_sharded(struct client *c, const struct backend_request *r
 		client_set_offsets(s, send, req->send, recv, req->recv);
 		return RS_OK;
 	}
+	rs_assert(!req->ring);
 	rc = client_stage_take(c, op->bytes, &op->stage, e);
 	if (rc)
 		return rc;

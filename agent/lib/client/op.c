@@ -80,6 +80,8 @@ void client_filled(struct backend *b, struct backend_request *req, uint64_t byte
 	struct client *c = (struct client *)b;
 	union local_message m;
 
+	if (req->of.sharded && bytes < operation_bytes(&req->of))
+		return; /* the agent takes it as a whole */
 	local_init(&m, LOCAL_FILLED);
 	m.filled.seq = (uintptr_t)req->impl;
 	m.filled.count = bytes / req->of.size;

@@ -243,12 +243,11 @@ REDUCTION_API int reduction_all_gather_async(reduction_comm *comm, const void *s
 					     reduction_dtype dtype, const char *name, reduction_request **ret,
 					     reduction_error *err);
 
-/* Returns 2 if this process can start reduce-scatters and all-gathers, 1 if it can with
- * buffers in its own memory only and not in a GPU's, since an agent serves it, 0 if not:
- * a rank or a reducer of the job has an older release, or agents serve nodes that have
- * not equally many ranks in their order. It may be 0 on some ranks until an operation is
- * done, if a reducer was lost or missing at the start: call reduction_barrier() before
- * you ask. From then on all ranks have 0, or none has. -1: comm is NULL. */
+/* Returns 1 if this process can start reduce-scatters and all-gathers, 0 if not: a rank or
+ * a reducer of the job has an older release, or agents serve nodes that have not equally
+ * many ranks in their order. It may be 0 on some ranks until an operation is done, if a
+ * reducer was lost or missing at the start: call reduction_barrier() before you ask. From
+ * then on all ranks have 0, or none has. -1: comm is NULL. */
 REDUCTION_API int reduction_can_shard(const reduction_comm *comm);
 
 /* Waits for at most timeout_ms milliseconds (negative: no limit). REDUCTION_ETIMEOUT: not
@@ -339,8 +338,7 @@ REDUCTION_API int reduction_broadcast_tensor(reduction_comm *comm, const reducti
 					     reduction_error *err);
 
 /* The same for sharded operations; tensor->count is the number of elements of one part.
- * Memory of a GPU must be that of both buffers, and needs reduction_can_shard() to be 2;
- * ranks may differ. */
+ * Memory of a GPU must be that of both buffers; ranks may differ. */
 REDUCTION_API int reduction_reduce_scatter_tensor_async(reduction_comm *comm, const reduction_tensor *tensor,
 							reduction_request **ret, reduction_error *err);
 REDUCTION_API int reduction_all_gather_tensor_async(reduction_comm *comm, const reduction_tensor *tensor,

@@ -45,6 +45,21 @@ static uint64_t local_op_filled_by_all(const struct local_op *op)
 	return least;
 }
 
+/* Returns how much the engine may send. The chunks of a sharded operation take all parts
+ * in turn, and it is filled as a whole. */
+static uint64_t local_op_ready(const struct local_op *op)
+{
+	uint64_t n = local_op_filled_by_all(op);
+
+	return op->spec.of.sharded && n == op->spec.of.count ? UINT64_MAX : n;
+}
+
+/* Returns how far a local rank must have filled its memory at its next FILLED. */
+static uint64_t local_op_min_filled(const struct local_op *op, const struct local_part *side)
+{
+	return op->spec.of.sharded ? op->spec.of.count : side->filled + 1;
+}
+
 /* Returns how far a local rank may have filled its ring: behind what has landed; if the
  * engine has not started, from the beginning. */
 static uint64_t local_op_max_filled(const struct local_op *op, const struct local_part *side)
@@ -59,10 +74,9 @@ static uint64_t local_op_max_filled(const struct local_op *op, const struct loca
 void local_op_track_input(struct local_op *op)
 {
 	struct local_job *j = op->job;
-	uint64_t ready = local_op_filled_by_all(op);
 
-	atomic_init(&op->ready, ready);
-	if (ready == op->spec.of.count)
+	atomic_init(&op->ready, local_op_ready(op));
+	if (local_op_filled_by_all(op) == op->spec.of.count)
 		return;
 	op->since_ms = j->hub->now_ms; /* from here on it waits for bytes, not for the start */
 	op->x.ready = &op->ready;
@@ -117,16 +131,16 @@ int local_job_filled(struct local_client *c, const struct local_filled *f, struc
 	if (!op)
 		return RS_OK; /* it has failed, and the client has not read that yet */
 	side = &op->part[c->local_rank];
-	if (f->count <= side->filled || f->count > local_op_max_filled(op, side))
+	if (f->count < local_op_min_filled(op, side) || f->count > local_op_max_filled(op, side))
 		return rs_fail(e, RS_EPROTO,
 			       "FILLED up to element %" PRIu64 " of operation %" PRIu64 ", expected %" PRIu64
 			       " to %" PRIu64,
-			       f->count, f->seq, side->filled + 1, local_op_max_filled(op, side));
+			       f->count, f->seq, local_op_min_filled(op, side), local_op_max_filled(op, side));
 	side->filled = f->count;
-	ready = local_op_filled_by_all(op);
+	ready = local_op_ready(op);
 	if (!op->filling || ready == atomic_load_explicit(&op->ready, memory_order_relaxed))
 		return RS_OK;
-	if (ready == op->spec.of.count)
+	if (local_op_filled_by_all(op) == op->spec.of.count)
 		local_op_untrack_input(op);
 	rs_assert(ready > atomic_load_explicit(&op->ready, memory_order_relaxed));
 	/* after this the engine may end the operation; its event is handled later, on

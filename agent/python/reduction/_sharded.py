@@ -115,12 +115,8 @@ class ShardedCalls:
         in their order. It may be False on some ranks until an operation is done, if a reducer was lost or missing
         at the start: call barrier() before you ask. After that it is equal on all ranks.
         """
-        return self._can_shard() > 0
-
-    def _can_shard(self) -> int:
-        """Returns 2 if arrays of a GPU may be sharded too, 1 if only those of the host, 0 if none."""
         with self._ending:
-            return self._lib.reduction_can_shard(self._usable())
+            return self._lib.reduction_can_shard(self._usable()) > 0
 
     def reduce_scatter(
         self,
@@ -136,7 +132,7 @@ class ShardedCalls:
     ) -> Any:
         """Combines `array` over all ranks; each rank gets one of `world_size` equal parts: rank r gets part r.
 
-        `can_shard` must be True. Arrays of a GPU are used as in all_reduce(), but not behind an agent.
+        `can_shard` must be True. Arrays of a GPU are used as in all_reduce().
 
         Args:
             array: the parts of all ranks, one behind the other.
@@ -169,7 +165,7 @@ class ShardedCalls:
     ) -> Any:
         """Gathers `array` of all ranks in the order of the ranks: each rank gets all of them.
 
-        `can_shard` must be True. Arrays of a GPU are used as in all_reduce(), but not behind an agent.
+        `can_shard` must be True. Arrays of a GPU are used as in all_reduce().
 
         Args:
             array: this rank's part. All ranks have equally many elements. It may be this rank's part of `out`.

@@ -94,7 +94,7 @@ class ShardedOperations:
             return is_plain(parts)
         if self._channel.opened is None:
             self._channel.communicator()
-        return self._channel.shards > 1
+        return self._channel.shards
 
     def _check_alike(self, kind: str, outputs: Sequence[torch.Tensor], part: torch.Tensor) -> None:
         for x in outputs:

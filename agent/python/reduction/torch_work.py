@@ -332,10 +332,10 @@ class Work(_BaseWork):
         return self._value
 
 
-def _agreed(comm: Communicator) -> int:
-    """Returns what all ranks can shard, see Channel.shards. Each calls it first of all, and waits until all have."""
+def _agreed(comm: Communicator) -> bool:
+    """Returns whether all ranks can shard. Each calls it first of all, and waits until all have."""
     comm.barrier()  # what a rank can do is known when an operation is done
-    return int(comm.all_reduce(torch.tensor([comm._can_shard()], dtype=torch.int32), "min", name="who can shard"))
+    return bool(comm.all_reduce(torch.tensor([comm.can_shard], dtype=torch.int32), "min", name="who can shard"))
 
 
 class Channel:
@@ -361,7 +361,7 @@ class Channel:
         agrees: bool = False,
     ):
         self._timeout, self._agrees = timeout, agrees
-        self.shards = 0  # all ranks can shard 1: the host's tensors, 2: also a GPU's; set before the first operation
+        self.shards = False  # all ranks can shard; set before the first operation
         self.members = members
         self._open = open_communicator
         self._pid = os.getpid()
@@ -452,7 +452,7 @@ class Channel:
     def _open_and_agree(self) -> Communicator:
         comm = self._open()
         try:
-            self.shards = _agreed(comm) if self._agrees else 0
+            self.shards = self._agrees and _agreed(comm)
         except BaseException:
             comm.close()
             raise

@@ -97,7 +97,7 @@ static int sharded_check(const struct exchange *x, const struct exchange_op *op,
 {
 	if (!op->of.sharded)
 		return RS_OK;
-	rs_assert(op->staged || (!op->ready && !op->send_ring && !op->recv_ring));
+	rs_assert(op->staged || (!op->send_ring && !op->recv_ring));
 	rs_assert(op->part < op->of.parts || op->part == EXCHANGE_NO_PART);
 	rs_assert(!op->wide || (operation_is_scatter(&op->of) && !op->staged));
 	if (features_known(x) & FEATURE_SHARDED && !x->opt.single_worker)

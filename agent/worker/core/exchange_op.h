@@ -35,15 +35,14 @@ struct exchange_op {
 	bool root;     /* of a broadcast: this rank sends the data; recv is not written */
 	uint32_t part; /* if sharded: the own part, or EXCHANGE_NO_PART */
 	/* If sharded: send and recv are one stage, where the chunks stand in their order
-	 * (operation_stride), and `ready` counts its elements. Then it is not wide.
-	 * False: there are no rings and no `ready`. */
+	 * (operation_stride). Then it is not wide. False: there are no rings. */
 	bool staged;
 	const char *name; /* for messages; NULL: none */
 	/* Optional. Size of the ring at send or recv in bytes, a multiple of the chunk
 	 * size; 0: it is not a ring. */
 	uint64_t send_ring, recv_ring;
-	/* Optional. Number of elements of send that have been written so far. Chunks
-	 * beyond it are not sent. Another thread may increase it; exchange_poke() must
+	/* Optional. Number of elements of send that have been written so far; if sharded,
+	 * those of its stage, or UINT64_MAX: all. Chunks beyond it are not sent. Another thread may increase it; exchange_poke() must
 	 * follow. NULL: all elements. */
 	const _Atomic uint64_t *ready;
 	/* Optional. Called before elements [first, first + n) of send are read for the

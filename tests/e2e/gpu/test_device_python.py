@@ -5,6 +5,7 @@
 Not under ThreadSanitizer: test_device.c has the same threads.
 """
 
+import itertools
 import os
 import pathlib
 import re
@@ -148,12 +149,13 @@ class Device(unittest.TestCase):
             raises(reduction.ReductionError, "has 40 bytes, but GPU 0 has only 20", comm.all_gather, out,
                    fake_gpu.View((20,), "<u2", (short.pointer.value, False)), dtype="bfloat16")
             raises(TypeError, "needs `out`", comm.reduce_scatter, half, dtype="bfloat16")
-        """, agents=(0,))
+        """)
 
     def test_sharded_reducer_killed(self):
         """A reducer dies while pieces are on their way: the bits of an undisturbed run."""
-        for function, n, said in (("failover", 3, "half way"), ("streaming", 2, "flows")):
-            with self.subTest(function), harness.Cluster(reducers=3) as c:
+        rows = (("failover", 3, "half way"), ("streaming", 2, "flows"))
+        for (function, n, said), agents in itertools.product(rows, (0, 1)):
+            with self.subTest(function, agents=agents), harness.Cluster(reducers=3, agents=agents and n) as c:
                 env = {"REDUCTION_BUILD": str(harness.BUILD), "FAKE_CUDA_JITTER_US": "300"}
                 procs = c.start_workers(n, [harness.PYTHON, WORKER, function, "gpu"], env=env)
                 for p in procs if function == "failover" else procs[:1]:

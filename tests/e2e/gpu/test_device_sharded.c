@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* run: beside-others */
-/* Reduce-scatters and all-gathers of buffers of GPUs, on the fake driver of
- * tests/cuda. */
+/* Reduce-scatters and all-gathers of buffers of GPUs, on the fake driver of tests/cuda,
+ * directly and through agents. */
 #include "tests/e2e/gpu/device.h"
 
 #include <string.h>
@@ -141,10 +141,10 @@ static void run_slow_copies(struct rank *r)
 int main(int argc, char **argv)
 {
 	static const struct scenario all[] = {
-	    {"sizes", 3, run_sizes, -1, 0},
-	    {"kinds", 2, run_kinds, -1, 0},
-	    {"many", 3, run_many, -1, 0},
-	    {"slow-copies", 2, run_slow_copies, -1, 0},
+	    {"sizes", 3, run_sizes, -1, ALSO_AGENT | ALSO_NODE},
+	    {"kinds", 2, run_kinds, -1, ALSO_AGENT | ALSO_NODE},
+	    {"many", 3, run_many, -1, ALSO_AGENT},
+	    {"slow-copies", 2, run_slow_copies, -1, ALSO_AGENT},
 	};
 
 	return run_scenarios(all, sizeof all / sizeof all[0], argc, argv);

@@ -90,7 +90,8 @@ class Values(Cuda):
             self.right(programs.OPERATIONS, agents=agents)
 
     def test_sharded(self):
-        self.right(programs.SHARDED)
+        for agents in (0, 2):
+            self.right(programs.SHARDED, agents=agents)
 
     def test_one_node(self):
         self.right(programs.OPERATIONS, agents=1)
@@ -105,6 +106,7 @@ class Values(Cuda):
     def test_sharded_training(self):
         """FSDP2's parameters are those on CPUs, bit by bit."""
         self.right(programs.FSDP)
+        self.right(programs.FSDP, n=4, agents=2)
 
     def test_graphs(self):
         self.right(programs.GRAPHS)

@@ -136,6 +136,32 @@ START_TEST(neighbours_are_one_copy)
 }
 END_TEST
 
+/* A ring where parts stand as in the buffer: any pieces together have the buffer's bytes
+ * in their places, and no others. _i: the number of parts */
+START_TEST(parts_in_order)
+{
+	const struct operation of = sharded(7, (uint32_t)_i);
+	uint64_t all = of.count * 4, part = all / of.parts;
+
+	for (uint32_t own = 0; own <= of.parts; own++)
+		for (uint64_t piece = 1; piece <= all; piece++) {
+			bool own_only = own < of.parts;
+			uint64_t first = own_only ? own * part : 0, next = 0;
+
+			for (uint64_t at = 0; at < all; at += piece) {
+				uint64_t n = at + piece < all ? piece : all - at;
+				struct shards_copy c = shards_in_order(&of, own_only, own % of.parts, at, n);
+
+				if (!c.bytes)
+					continue;
+				MUST(c.at == next && at + c.place == first + next && c.place + c.bytes <= n);
+				next += c.bytes;
+			}
+			MUST(next == (own_only ? part : all));
+		}
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("shards");
@@ -146,6 +172,7 @@ int main(void)
 	tcase_set_timeout(tc, 120);
 	tcase_add_loop_test(tc, each_element_once, 1, PARTS_MAX);
 	tcase_add_loop_test(tc, neighbours_are_one_copy, 0, (int)(sizeof rows / sizeof rows[0]));
+	tcase_add_loop_test(tc, parts_in_order, 1, PARTS_MAX);
 	suite_add_tcase(suite, tc);
 	runner = srunner_create(suite);
 	srunner_run_all(runner, CK_NORMAL);

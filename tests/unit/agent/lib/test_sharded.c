@@ -37,7 +37,7 @@ static bool fake_can_shard(struct backend *b)
 
 static const struct backend_vtbl direct = {.submit = fake_submit, .can_shard = fake_can_shard};
 
-static struct reduction_comm *open_comm(struct fake *f, const struct backend_vtbl *v, bool shards, bool rings)
+static struct reduction_comm *open_comm(struct fake *f, const struct backend_vtbl *v, bool shards)
 {
 	struct reduction_comm *c;
 	struct rs_err e;
@@ -46,7 +46,6 @@ static struct reduction_comm *open_comm(struct fake *f, const struct backend_vtb
 	c = comm_new(&e);
 	ck_assert_ptr_nonnull(c);
 	c->backend = &f->base;
-	f->base.sharded_rings = rings;
 	c->rank = 1;
 	c->world_size = WORLD;
 	return c;
@@ -94,7 +93,7 @@ START_TEST(buffers)
 	      *part = rows[row].part < 0 ? NULL : x + rows[row].part;
 	reduction_error err = {0};
 	struct fake f;
-	struct reduction_comm *c = open_comm(&f, &direct, true, true);
+	struct reduction_comm *c = open_comm(&f, &direct, true);
 	int rc;
 
 	if (gather)
@@ -124,11 +123,8 @@ static const struct {
 } kinds[] = {
     {"an older release", "a rank or a reducer of this job knows no", &direct, false, REDUCTION_HOST, RS_EUNSUPPORTED,
      0},
-    {"a GPU behind an agent", "take host memory alone: device is 2, REDUCTION_HOST was expected", &direct, true, 2,
-     RS_EUNSUPPORTED, 1},
-    {"host memory behind an agent", NULL, &direct, true, REDUCTION_HOST, 0, 1},
-    {"host memory", NULL, &direct, true, REDUCTION_HOST, 0, 2},
-    {"a GPU without a driver", "libcuda.so.1", &direct, true, 2, RS_EUNSUPPORTED, 2},
+    {"host memory", NULL, &direct, true, REDUCTION_HOST, 0, 1},
+    {"a GPU without a driver", "libcuda.so.1", &direct, true, 2, RS_EUNSUPPORTED, 1},
 };
 
 /* _i: the row; then all-gather */
@@ -138,7 +134,7 @@ START_TEST(memory_and_jobs)
 	bool gather = (size_t)_i >= sizeof kinds / sizeof kinds[0];
 	float x[ALL] = {0}, part[COUNT] = {0};
 	struct fake f;
-	struct reduction_comm *c = open_comm(&f, kinds[row].v, kinds[row].shards, kinds[row].can == 2);
+	struct reduction_comm *c = open_comm(&f, kinds[row].v, kinds[row].shards);
 	reduction_tensor t = REDUCTION_TENSOR_INIT;
 	reduction_request *req = NULL;
 	reduction_error err = {0};
@@ -165,7 +161,7 @@ START_TEST(without_what_is_needed)
 	float x[ALL], part[COUNT];
 	reduction_error err = {0};
 	struct fake f;
-	struct reduction_comm *c = open_comm(&f, &direct, true, true);
+	struct reduction_comm *c = open_comm(&f, &direct, true);
 
 	ck_assert_int_eq(reduction_can_shard(NULL), -1);
 	expect(RS_EINVAL, "comm is NULL", &err, reduction_all_gather(NULL, part, x, COUNT, REDUCTION_FLOAT32, &err));

@@ -63,7 +63,7 @@ static void fill_in(const struct shape *s, void *to, unsigned rank, unsigned fro
 }
 
 static void say_sharded(struct fake_client *c, const struct shape *s, unsigned rank, bool in_place, unsigned send,
-			unsigned recv)
+			unsigned recv, uint64_t missing)
 {
 	union local_message m;
 	uint64_t own = rank * part_bytes(s);
@@ -76,6 +76,7 @@ static void say_sharded(struct fake_client *c, const struct shape *s, unsigned r
 	m.submit.of.sharded = 1;
 	m.submit.of.parts = world_of(s);
 	m.submit.of.count = (uint64_t)OWN * world_of(s);
+	m.submit.missing = missing;
 	m.submit.send_buffer = send;
 	m.submit.recv_buffer = recv;
 	m.submit.send_offset = in_place && s->gather ? own : 0;
@@ -164,7 +165,7 @@ static void run_shape(const struct shape *s, bool in_place)
 			fill_in(s, (char *)c[r]->buffer[send[r]] + (in_place ? r * part_bytes(s) : 0), r, 0, OWN);
 		else
 			fill_in(s, c[r]->buffer[send[r]], r, 0, OWN * world_of(s));
-		say_sharded(c[r], s, r, in_place, send[r], recv[r]);
+		say_sharded(c[r], s, r, in_place, send[r], recv[r], 0);
 	}
 	ck_assert_uint_eq(en->ops_n, 1);
 	ck_assert_int_eq(en->ops[0]->of.sharded, !alone);
@@ -208,6 +209,58 @@ START_TEST(each_local_rank_gets_what_is_its_own)
 }
 END_TEST
 
+static void say_filled(struct fake_client *c, uint64_t count)
+{
+	union local_message m;
+
+	local_init(&m, LOCAL_FILLED);
+	m.filled.count = count;
+	fake_say(&fa, c, &m);
+	fake_settle(&fa);
+}
+
+/* The engine has the operation at once, and sends nothing before all local ranks have
+ * filled all of it. _i: reduce-scatter or all-gather. */
+START_TEST(it_is_filled_as_a_whole)
+{
+	const struct shape s = {.local = 2, .nodes = 2, .dtype = RS_FLOAT32, .op = RS_SUM, .gather = _i};
+	uint64_t all = OWN * world_of(&s);
+	struct fake_client *c[2];
+	struct fake_engine *en = fake_job(&fa, c, world_of(&s), 2);
+	struct exchange_op *x;
+
+	for (unsigned r = 0; r < 2; r++)
+		say_sharded(c[r], &s, r, true, fake_alloc(&fa, c[r], all * 4), 0, r ? all : 0);
+	ck_assert_uint_eq(en->ops_n, 1);
+	x = en->ops[0];
+	ck_assert_uint_eq(*x->ready, 0);
+	say_filled(c[1], all);
+	ck_assert_uint_eq(*x->ready, UINT64_MAX);
+	for (unsigned r = 0; r < 2; r++)
+		say_sharded(c[r], &s, r, true, 0, 0, all);
+	ck_assert_uint_eq(*en->ops[1]->ready, 0);
+	say_filled(c[0], all);
+	ck_assert_uint_eq(*en->ops[1]->ready, 0);
+	for (unsigned i = 0; i < 2; i++)
+		en->ops[i]->done(en->ops[i], &(struct rs_err){.code = RS_EPEER, .msg = "enough"});
+	en->ops_n = 0;
+	fake_settle(&fa);
+}
+END_TEST
+
+START_TEST(a_part_of_it_is_not_filled)
+{
+	const struct shape s = {.local = 1, .nodes = 2, .dtype = RS_FLOAT32, .op = RS_SUM};
+	struct fake_client *c[1];
+
+	fake_job(&fa, c, 2, 1);
+	say_sharded(c[0], &s, 0, true, fake_alloc(&fa, c[0], OWN * 8), 0, 2 * OWN);
+	say_filled(c[0], 2 * OWN - 1);
+	ck_assert_msg(strstr(c[0]->sentence, "FILLED up to element 1399 of operation 0, expected 1400 to 1400") != NULL,
+		      "%s", c[0]->sentence);
+}
+END_TEST
+
 /* An operation that shards as nodes do not, or with memory that overlaps. */
 static const struct {
 	uint64_t count, send_offset, recv_offset, missing, ring;
@@ -218,8 +271,8 @@ static const struct {
     {.count = 6, .parts = 2, .sentence = "SUBMIT of 6 elements in 2 parts in a world of 4"},
     {.count = 6, .parts = 4, .sentence = "SUBMIT of 6 elements in 4 parts in a world of 4"},
     {.count = 8, .parts = 0, .sentence = "SUBMIT of 8 elements in 0 parts in a world of 4"},
-    {.count = 8, .parts = 4, .missing = 1, .sentence = "SUBMIT of a sharded operation with a ring, missing"},
-    {.count = 8, .parts = 4, .ring = 8, .sentence = "SUBMIT of a sharded operation with a ring, missing"},
+    {.count = 8, .parts = 4, .missing = 1, .sentence = "SUBMIT of a sharded operation with a ring, some missing"},
+    {.count = 8, .parts = 4, .ring = 8, .sentence = "SUBMIT of a sharded operation with a ring, some missing"},
     {.count = 8, .parts = 4, .recv_offset = 2, .sentence = "SUBMIT of a sharded operation whose send and recv overlap"},
     {.count = 8, .parts = 4, .send_offset = 1, .op = FRAME_OP_BROADCAST, .sentence = "whose send and recv overlap"},
     {.count = 8, .parts = 4, .recv_offset = 4095, .sentence = "names 2 bytes at offset 4095 of shared buffer 0"},
@@ -314,6 +367,8 @@ int main(void)
 
 	tcase_add_checked_fixture(t, setup, teardown);
 	tcase_add_loop_test(t, each_local_rank_gets_what_is_its_own, 0, 2 * COUNT(kinds));
+	tcase_add_loop_test(t, it_is_filled_as_a_whole, 0, 2);
+	tcase_add_test(t, a_part_of_it_is_not_filled);
 	tcase_add_loop_test(t, wrong_messages_are_refused, 0, COUNT(wrong));
 	tcase_add_loop_test(t, nodes_that_are_alike_can_shard, 0, COUNT(places));
 	tcase_add_test(t, clients_learn_later_that_they_can_shard);
