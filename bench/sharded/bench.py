@@ -10,6 +10,7 @@ the bounds: what the links allow a ring (gloo and MPI) and reducers, calculated.
 
     reducers    libreduction
     gloo        torch's gloo, with a group for each kind (needs --python with torch)
+    gloo-one    the same with one group for both kinds, as FSDP has it
     ompi        Open MPI: MPI_Ireduce_scatter_block and MPI_Iallgather
 
 Exit status: 0 success, 1 an error or a wrong sum, 2 wrong usage, 77 the laboratory cannot be made.
@@ -48,7 +49,7 @@ def parse_arguments():
     p.add_argument("--rate", type=int, default=250, help="rate of links in Mbit/s (%(default)s)")
     p.add_argument("--bytes", type=int, default=16 * MIB, help="bytes of all parts (%(default)s)")
     p.add_argument("--what", default=",".join(WHAT), help="%(default)s")
-    p.add_argument("--systems", default="reducers,gloo,ompi", help="%(default)s")
+    p.add_argument("--systems", default="reducers,gloo,gloo-one,ompi", help="%(default)s")
     p.add_argument("--repeats", type=int, default=3, help="launches of each system (%(default)s)")
     p.add_argument("--iters", type=int, default=4, help="timed calls of a launch (%(default)s)")
     p.add_argument("--cc", default="cubic", help="congestion control (%(default)s)")
@@ -88,9 +89,10 @@ class Python(systems.System):
                 "GLOO_SOCKET_IFNAME": "eth0", "PYTHONPATH": str(ROOT / "agent/python"),
             }  # fmt: skip
 
+        python = self.args.python if self.name.startswith("gloo") else sys.executable
         return systems._each_rank(launch, lambda _r: [
-            self.args.python if self.name == "gloo" else sys.executable, WORKER, "--system", self.name, "--what",
-            self.what, "--bytes", launch.size, "--iters", launch.iters], environment)  # fmt: skip
+            python, WORKER, "--system", self.name, "--what", self.what, "--bytes", launch.size, "--iters",
+            launch.iters], environment)  # fmt: skip
 
 
 class OpenMPI(systems.OpenMPI):
@@ -145,6 +147,8 @@ def measure(n, args):
                     mpi = name.startswith("ompi")
                     if mpi and what == "all-reduce":
                         continue  # bench-net has it
+                    if name == "gloo-one" and what != "both":
+                        continue  # it is gloo
                     times, *used = run(lab, place, OpenMPI(name, what) if mpi else Python(name, what, args), args)
                     speeds.setdefault(name, []).append(args.bytes / 1e6 / statistics.median(times))
                     if name == "reducers":

@@ -69,16 +69,16 @@ class Reducers:
 
 
 class Gloo:
-    """torch's gloo: a group for each kind of operation, so that both go on at the same time."""
+    """torch's gloo: a group for each kind of operation, so that both go on at the same time; or one for both."""
 
-    def __init__(self):
+    def __init__(self, groups=2):
         import torch
         import torch.distributed as dist
 
         torch.set_num_threads(1)
         dist.init_process_group("gloo")
         self.torch, self.dist = torch, dist
-        self.other = dist.new_group(backend="gloo")
+        self.other = dist.new_group(backend="gloo") if groups == 2 else None
 
     def scatter(self, send, recv):
         return self.dist.reduce_scatter_tensor(self.torch.from_numpy(recv), self.torch.from_numpy(send), async_op=True)
@@ -105,7 +105,7 @@ class Gloo:
 
 def main():
     p = argparse.ArgumentParser(description=__doc__)
-    p.add_argument("--system", choices=["reducers", "gloo"], required=True)
+    p.add_argument("--system", choices=["reducers", "gloo", "gloo-one"], required=True)
     p.add_argument("--what", choices=["scatter", "gather", "both", "all-reduce"], required=True)
     p.add_argument("--bytes", type=int, required=True, help="of all parts")
     p.add_argument("--iters", type=int, required=True)
@@ -115,7 +115,7 @@ def main():
     grads = (numpy.arange(own * world, dtype=numpy.float32) % 509) + rank
     part, full = numpy.full(own, rank + 1, numpy.float32), numpy.zeros(own * world, numpy.float32)
     sums = numpy.zeros(own, numpy.float32)
-    system = {"reducers": Reducers, "gloo": Gloo}[args.system]()
+    system = {"reducers": Reducers, "gloo": Gloo, "gloo-one": lambda: Gloo(1)}[args.system]()
     times = []
     for i in range(args.iters + 1):
         system.barrier()

@@ -1,18 +1,25 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""Measures training steps of PyTorch's FSDP2 on CPUs, on shaped links. The systems:
+"""Measures training steps of sharded training on CPUs, on shaped links. The trainings:
+
+    fsdp             PyTorch's FSDP2
+    hsdp             the same in groups of --group ranks, between which gradients are all-reduced
+    zero1            PyTorch's ZeroRedundancyOptimizer, with DDP
+    zero2, zero3     DeepSpeed (needs it in --python)
+
+The systems:
 
     gloo             the backend gloo
-    gloo+async       the same; an all-gather is started one layer ahead and runs beside what follows
+    gloo+async       the same (fsdp and hsdp); an all-gather is started one layer ahead and runs beside what follows
     reducers         the backend `reduction`
     reducers+async   the same; so a reduce-scatter and an all-gather run at the same time
 
-The model is a transformer of 8 layers, whose parameters, all-gathers and reduce-scatters are in bfloat16. Every host is
-a network namespace (bench/net/lab.py). A launch trains for some steps with one system. Systems take turns. The result
-is the median over all steps of all launches; a step lasts as long as that of its slowest rank. One more step of each
-launch is observed: how long gathers, scatters, and both at once were under way. Prints a line of JSON for each case and
-system, then a table. Exit status: 0 success, 1 an error, 2 wrong usage, 77 the laboratory cannot be made, or there is
-no torch 2.9 or later.
+The model is a transformer of 8 layers, whose parameters, all-gathers and reduce-scatters are in bfloat16. Every worker
+is a network namespace (bench/net/lab.py); one with several ranks has its agent in the process of local rank 0. A launch
+trains for some steps with one system. Systems take turns. The result is the median over all steps of all launches; a
+step lasts as long as that of its slowest rank. One more step of each launch is observed: how long gathers, scatters,
+and both at once were under way, and what rank 0 called. Prints a line of JSON for each case and system, then a table.
+Exit status: 0 success, 1 an error, 2 wrong usage, 77 the laboratory cannot be made, or there is no torch 2.9 or later.
 """
 
 import argparse
@@ -34,6 +41,7 @@ from placement import Placement  # noqa: E402
 
 WORKER = pathlib.Path(__file__).resolve().with_name("worker_fsdp.py")
 SYSTEMS = ("gloo", "reducers", "gloo+async", "reducers+async")
+TRAININGS = ("fsdp", "hsdp", "zero1", "zero2", "zero3")
 NEEDED = "import torch; assert tuple(map(int, torch.__version__.split('.')[:2])) >= (2, 9)"
 
 
@@ -43,20 +51,27 @@ def parse_arguments():
     )
     p.add_argument("--python", default=sys.executable, help="a Python with torch (default: the one that runs this)")
     p.add_argument("--workers", default="4,8", help="workers, and as many reducers, comma-separated (default 4,8)")
+    p.add_argument("--training", default="fsdp", choices=TRAININGS, help="(default fsdp)")
+    p.add_argument("--group", type=int, default=4, help="ranks of a group in hsdp (default 4)")
+    p.add_argument("--local", type=int, default=1, help="ranks of each worker (default 1)")
     p.add_argument("--rate", default="250mbit", help="rate of links (default 250mbit)")
     p.add_argument("--width", type=int, default=256, help="width of the transformer, a multiple of 4 (default 256)")
     p.add_argument("--layers", type=int, default=8, help="its layers (default 8)")
-    p.add_argument("--systems", "--system", default=",".join(SYSTEMS), help=f"of {', '.join(SYSTEMS)} (default all)")
+    p.add_argument("--systems", "--system", help=f"of {', '.join(SYSTEMS)} (default all that the training has)")
     p.add_argument("--repeats", type=int, default=2, help="launches of each system (default 2)")
     p.add_argument("--steps", type=int, default=5, help="timed steps of a launch (default 5)")
     p.add_argument("--spans", action="store_true", help="print when rank 0's operations of the observed step began and "
                    "ended, in seconds")  # fmt: skip
     p.add_argument("--build", type=pathlib.Path, default=ROOT / "build" / "default")
     args = p.parse_args()
+    if not args.systems:
+        args.systems = ",".join(SYSTEMS[: 4 if args.training.endswith("sdp") else 2])
     args.workers, args.systems = [int(n) for n in args.workers.split(",")], args.systems.split(",")
     for word in args.systems:
         if word not in SYSTEMS:
             p.error(f'--systems: found "{word}", expected {", ".join(SYSTEMS)}')
+        if word.endswith("+async") and not args.training.endswith("sdp"):
+            p.error(f'--systems: found "{word}", expected gloo, reducers with --training {args.training}')
     return args
 
 
@@ -68,11 +83,16 @@ def launch(lab, place, system, args):
         servers = systems.Ours().start_servers(one) if system.startswith("reducers") else []
         ranks = []
         try:
-            for rank, host in enumerate(place.workers):
+            for rank in range(place.n * args.local):
+                host = place.workers[rank // args.local]
                 command = [args.python, WORKER, "--system", system, "--steps", args.steps, "--width", args.width,
-                           "--layers", args.layers]  # fmt: skip
+                           "--layers", args.layers, "--training", args.training, "--group", args.group]  # fmt: skip
                 with open(f"{folder}/{rank}.err", "w", encoding="utf-8") as errors:
-                    env = step.environment(lab, place, rank, folder, args, system)
+                    env = step.environment(lab, place, rank, folder, args, system) | {
+                        "WORLD_SIZE": str(place.n * args.local), "LOCAL_RANK": str(rank % args.local),
+                        "LOCAL_WORLD_SIZE": str(args.local), "DS_ACCELERATOR": "cpu",
+                        "REDUCTION_MODE": "direct" if args.local == 1 else "node",
+                    }  # fmt: skip
                     ranks.append(
                         lab.popen(
                             host, command, stdout=subprocess.PIPE, stderr=errors, stdin=subprocess.DEVNULL, env=env
@@ -103,14 +123,17 @@ def line_of(n, args, system, launches):
     """Returns the result of a system: of each launch what its ranks found."""
     seconds = [max(s) for rows in launches for s in zip(*(r["seconds"] for r in rows))]
     line = {
-        "n": n, "rate": args.rate, "system": system, "mib": round(launches[0][0]["bytes"] / 2**20, 2),
-        "step_s_median": round(statistics.median(seconds), 4), "min": round(min(seconds), 4),
-        "max": round(max(seconds), 4),
+        "training": args.training, "n": n, "ranks": n * args.local, "rate": args.rate, "system": system,
+        "mib": round(launches[0][0]["bytes"] / 2**20, 2), "step_s_median": round(statistics.median(seconds), 4),
+        "min": round(min(seconds), 4), "max": round(max(seconds), 4),
         "compute_s": round(statistics.median(max(r["compute"] for r in rows) for rows in launches), 4),
     }  # fmt: skip
     for name in ("gather_s", "scatter_s", "both_s"):
         line[name] = round(statistics.median(r[name] for rows in launches for r in rows), 4)
-    line["loss"] = sum(r["losses"][-1] for r in launches[0]) / n
+    for name in ("sent", "got"):  # by a worker in a step
+        line[f"{name}_mb"] = round(max(r[name] for rows in launches for r in rows) / 1e6, 1)
+    line["called"] = launches[0][0]["called"]
+    line["loss"] = sum(r["losses"][-1] for r in launches[0]) / len(launches[0])
     if args.spans:
         line["spans"] = launches[0][0]["spans"]
     return line
@@ -119,14 +142,14 @@ def line_of(n, args, system, launches):
 def print_table(lines):
     """Prints the seconds of a step, and how many times faster it is than gloo's of the same kind."""
     print(f"\n{'workers':9}{'system':>16}{'step':>10}{'':>9}{'compute':>10}{'gathers':>10}{'scatters':>10}{'both':>9}"
-          f"{'last loss':>12}")  # fmt: skip
+          f"{'sent, got':>14} MB{'last loss':>12}")  # fmt: skip
     for line in lines:
         like = line["system"].replace("reducers", "gloo")
         base = [x for x in lines if (x["n"], x["system"]) == (line["n"], like)]
         times = f"{base[0]['step_s_median'] / line['step_s_median']:.2f} x" if base else ""
         print(f"{line['n']:<9}{line['system']:>16}{line['step_s_median']:>8.3f} s{times:>9}{line['compute_s']:>8.3f} s"
               f"{line['gather_s']:>8.3f} s{line['scatter_s']:>8.3f} s{line['both_s']:>7.3f} s"
-              f"{line['loss']:>12.6f}")  # fmt: skip
+              f"{line['sent_mb']:>8}{line['got_mb']:>6}   {line['loss']:>12.6f}")  # fmt: skip
 
 
 def main():

@@ -26,8 +26,8 @@ struct shards_copy {
 	uint64_t bytes;
 };
 
-/* Returns the one copy of bytes [at, at + bytes) of a ring where all parts stand as in the
- * device's memory; bytes 0: there is none. own_only and own: as above. */
+/* Returns the one copy of bytes [at, at + bytes) of a ring where all parts stand as in
+ * the device's memory; bytes 0: there is none. own_only and own: as above. */
 struct shards_copy shards_in_order(const struct operation *of, bool own_only, uint32_t own, uint64_t at,
 				   uint64_t bytes);
 

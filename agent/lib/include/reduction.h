@@ -243,11 +243,11 @@ REDUCTION_API int reduction_all_gather_async(reduction_comm *comm, const void *s
 					     reduction_dtype dtype, const char *name, reduction_request **ret,
 					     reduction_error *err);
 
-/* Returns 1 if this process can start reduce-scatters and all-gathers, 0 if not: a rank or
- * a reducer of the job has an older release, or agents serve nodes that have not equally
- * many ranks in their order. It may be 0 on some ranks until an operation is done, if a
- * reducer was lost or missing at the start: call reduction_barrier() before you ask. From
- * then on all ranks have 0, or none has. -1: comm is NULL. */
+/* Returns 1 if this process can start reduce-scatters and all-gathers, 0 if not: a rank
+ * or a reducer of the job has an older release, or agents serve nodes that have not
+ * equally many ranks in their order. It may be 0 on some ranks until an operation is
+ * done, if a reducer was lost or missing at the start: call reduction_barrier() before
+ * you ask. From then on all ranks have 0, or none has. -1: comm is NULL. */
 REDUCTION_API int reduction_can_shard(const reduction_comm *comm);
 
 /* Waits for at most timeout_ms milliseconds (negative: no limit). REDUCTION_ETIMEOUT: not

@@ -169,11 +169,11 @@ struct local_free {
 
 /* With count 0 buffers and offsets are ignored. A ring has all bytes of the result, or
  * whole chunks (operation_span()), as many as WELCOME.ring_bytes has chunks of
- * WELCOME.chunk_bytes. send and recv are the
- * same bytes or do not overlap; for a broadcast they are the same. A sharded operation
- * has as many parts as the world has ranks, no ring, and all elements are missing or none. A
- * reduce-scatter has all parts at send and the own one at recv, an all-gather the own one
- * at send and all at recv; one may be the own part of the other. */
+ * WELCOME.chunk_bytes. send and recv are the same bytes or do not overlap; for a
+ * broadcast they are the same. A sharded operation has as many parts as the world has
+ * ranks, and no ring; all of its elements are missing or none. A reduce-scatter has all
+ * parts at send and the own one at recv, an all-gather the own one at send and all at
+ * recv; one may be the own part of the other. */
 struct local_submit {
 	struct local_head head;
 	struct operation of; /* seq: index of this client's operation, from 0 */
@@ -190,7 +190,8 @@ struct local_submit {
 
 /* FILLED: the first `count` elements of send have been written and their places at recv
  * are free: more than before, and not more than fit the ring behind those that have
- * landed; of a sharded operation all. Sent after a SUBMIT with missing elements, until none is missing. */
+ * landed; of a sharded operation all. Sent after a SUBMIT with missing elements, until
+ * none is missing. */
 struct local_filled {
 	struct local_head head;
 	uint64_t seq;

@@ -42,8 +42,9 @@ int local_sharded_check(const struct local_job *j, const struct local_submit *s,
 		return rs_fail(e, RS_EPROTO, "SUBMIT of %" PRIu64 " elements in %u parts in a world of %u", s->of.count,
 			       s->of.parts, j->members[0].hello.world_size);
 	if (s->ring || (s->missing && s->missing != s->of.count) || s->of.tensors)
-		return rs_fail(e, RS_EPROTO,
-			       "SUBMIT of a sharded operation with a ring, some missing elements, or a group of tensors");
+		return rs_fail(
+		    e, RS_EPROTO,
+		    "SUBMIT of a sharded operation with a ring, some missing elements, or a group of tensors");
 	return RS_OK;
 }
 

@@ -42,8 +42,8 @@ struct exchange_op {
 	 * size; 0: it is not a ring. */
 	uint64_t send_ring, recv_ring;
 	/* Optional. Number of elements of send that have been written so far; if sharded,
-	 * those of its stage, or UINT64_MAX: all. Chunks beyond it are not sent. Another thread may increase it; exchange_poke() must
-	 * follow. NULL: all elements. */
+	 * those of its stage, or UINT64_MAX: all. Chunks beyond it are not sent. Another
+	 * thread may increase it; exchange_poke() must follow. NULL: all elements. */
 	const _Atomic uint64_t *ready;
 	/* Optional. Called before elements [first, first + n) of send are read for the
 	 * first time. The agent adds up its local ranks here. */
