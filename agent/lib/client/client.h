@@ -54,6 +54,18 @@ struct client_op {
 	_Atomic uint64_t *counter; /* elements that have landed, which the agent counts; NULL: it does not */
 };
 
+/* Returns the bytes that an operation reads at send. */
+static inline size_t client_send_bytes(const struct operation *of)
+{
+	return operation_is_gather(of) ? operation_bytes(of) / of->parts : operation_bytes(of);
+}
+
+/* Returns the bytes that it writes at recv. */
+static inline size_t client_recv_bytes(const struct operation *of)
+{
+	return operation_is_scatter(of) ? operation_bytes(of) / of->parts : operation_bytes(of);
+}
+
 /* One connection to the agent. Invariants: at most one thread is the reader; once broken
  * is set, err stays; stage_bytes is the sum of all stages, idle or in use; an operation
  * ends when the agent does not use its memory any more. */
@@ -160,9 +172,6 @@ bool client_wait(struct backend *b, bool (*done)(const void *of), const void *of
 /* op.c */
 /* Returns whether an operation is copied in pieces. */
 bool client_in_pieces(size_t bytes);
-/* Return the bytes that an operation reads at send and writes at recv. */
-size_t client_send_bytes(const struct operation *of);
-size_t client_recv_bytes(const struct operation *of);
 /* Returns the bytes before the ring in the stage of an operation. */
 size_t client_stage_head(size_t bytes);
 /* Copies the next piece in, as far as the ring has room. Returns its bytes. Only the

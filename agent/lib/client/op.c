@@ -14,16 +14,6 @@ bool client_in_pieces(size_t bytes)
 	return bytes >= CLIENT_PIECES_MIN * (size_t)CLIENT_PIECE;
 }
 
-size_t client_send_bytes(const struct operation *of)
-{
-	return operation_is_gather(of) ? operation_bytes(of) / of->parts : operation_bytes(of);
-}
-
-size_t client_recv_bytes(const struct operation *of)
-{
-	return operation_is_scatter(of) ? operation_bytes(of) / of->parts : operation_bytes(of);
-}
-
 size_t client_stage_head(size_t bytes)
 {
 	return client_in_pieces(bytes) ? CLIENT_STAGE_HEAD : 0;

@@ -7,7 +7,7 @@
  * is copied to the others. */
 #include "agent/node/core/sharded.h"
 #include "agent/node/core/hub_state.h"
-#include "agent/node/core/op.h"
+#include "agent/node/core/sum.h"
 #include "common/assert.h"
 #include "proto/frame.h"
 
@@ -72,28 +72,6 @@ static struct operation sharded_of_nodes(const struct local_op *op)
 	return of;
 }
 
-/* Returns the elements of the part of this node, and of that of each rank. */
-static uint64_t sharded_part(const struct local_op *op)
-{
-	return op->spec.of.count / op->job->members[0].hello.nodes;
-}
-
-static uint64_t sharded_own(const struct local_op *op)
-{
-	return op->spec.of.count / op->spec.of.parts;
-}
-
-/* Returns the first element of the part of this node. */
-static uint64_t sharded_first(const struct local_op *op)
-{
-	return op->job->members[0].hello.node_rank * sharded_part(op);
-}
-
-unsigned local_sharded_owner(const struct local_op *op, uint64_t element)
-{
-	return (unsigned)((element - sharded_first(op)) / sharded_own(op));
-}
-
 /* The stage of a reduce-scatter. */
 struct sharded_layout {
 	uint64_t ring;  /* bytes of the sums that are kept at a time; 0: all of them */
@@ -111,8 +89,8 @@ static struct sharded_layout sharded_layout_of(const struct local_op *op)
 	struct sharded_layout l = {.sums = kept * (wide ? sizeof(float) : of.size)};
 
 	l.ring = op->job->single_worker ? l.sums : 0;
-	l.result = wide ? l.sums : sharded_first(op) * of.size;
-	l.scratch = l.sums + (wide ? (op->job->single_worker ? chunk : sharded_part(op)) * of.size : 0);
+	l.result = wide ? l.sums : local_sharded_first(op) * of.size;
+	l.scratch = l.sums + (wide ? (op->job->single_worker ? chunk : local_sharded_part(op)) * of.size : 0);
 	if (op->job->single_worker && !wide)
 		l.result = 0;
 	l.all = l.scratch + (local_op_rounds(op) ? chunk * sizeof(float) : 0);
@@ -136,7 +114,7 @@ struct sharded_run {
 /* Returns the first run of n elements of this node's part. */
 static struct sharded_run sharded_run_of(const struct local_op *op, uint64_t first, uint32_t n)
 {
-	uint64_t own = sharded_own(op), at = first - sharded_first(op);
+	uint64_t own = local_sharded_own(op), at = first - local_sharded_first(op);
 	struct sharded_run run = {.local_rank = (unsigned)(at / own), .offset = at % own, .n = n};
 
 	rs_assert(run.local_rank < op->job->members_n);
@@ -169,14 +147,14 @@ static const char *scatter_result(const struct local_op *op, uint64_t first)
 
 	if (op->job->single_worker)
 		return (const char *)x->recv + exchange_ring_offset(first * size, x->recv_ring);
-	return (const char *)x->recv + (first - sharded_first(op)) * size;
+	return (const char *)x->recv + (first - local_sharded_first(op)) * size;
 }
 
 static void scatter_landed(struct exchange_op *x, uint64_t first, uint32_t n)
 {
 	struct local_op *op = (struct local_op *)x;
 
-	if (n > 0 && first - sharded_first(op) < sharded_part(op))
+	if (n > 0 && first - local_sharded_first(op) < local_sharded_part(op))
 		sharded_give_out(op, scatter_result(op, first), first, n);
 }
 
@@ -209,7 +187,7 @@ static void gather_landed(struct exchange_op *x, uint64_t first, uint32_t n)
 {
 	struct local_op *op = (struct local_op *)x;
 
-	if (n > 0 && first - sharded_first(op) >= sharded_part(op))
+	if (n > 0 && first - local_sharded_first(op) >= local_sharded_part(op))
 		gather_copy(op, op->part[0].to + first * x->of.size, first, n);
 }
 
@@ -247,7 +225,7 @@ void local_sharded_prepare(struct local_op *op)
 		sharded_prepare_scatter(op);
 		return;
 	}
-	x->send = op->part[0].to ? op->part[0].to + sharded_first(op) * x->of.size : NULL;
+	x->send = op->part[0].to ? op->part[0].to + local_sharded_first(op) * x->of.size : NULL;
 	x->root = op->job->single_worker; /* of what is no sharded operation any more */
 	x->fill = gather_fill;
 	x->landed = gather_landed;
