@@ -412,11 +412,9 @@ static int check_decoupled(struct reading *r)
 		return ydoc_fail(r->doc, at, "sharding.decoupled", r->e,
 				 "found %s, expected off with job.features: baseline, which has no CREDIT", found);
 	if (rs_config_ahead(cfg) > RS_WINDOW_MAX)
-		return ydoc_fail(
-		    r->doc, at, "sharding.decoupled", r->e,
-		    "found %s, expected at most about %s, %u chunks of %s on each lane: use more lanes or a "
-		    "larger sharding.chunk_bytes",
-		    found, expected, RS_WINDOW_MAX, chunk);
+		return ydoc_fail(r->doc, at, "sharding.decoupled", r->e,
+				 "found %s, expected at most about %s, %u chunks of %s on each lane: use more lanes",
+				 found, expected, RS_WINDOW_MAX, chunk);
 	return RS_OK;
 }
 

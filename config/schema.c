@@ -180,7 +180,9 @@ const struct schema_key schema_keys[] = {
  "reducers than workers ([what it gains](../bench/DECISIONS.md#decoupled-ranks)): give the bytes of a step's "
  "gradients. A reducer needs four times its part of them for each priority, with `deterministic` as much again for "
  "each rank but one, and refuses jobs for which `server.memory` has no room. With `failover: retain` a worker keeps "
- "so many bytes for each priority. All ranks must use the same value. At most 1024 chunks on a lane"},
+ "so many bytes for each priority. All ranks must use the same value. At most 1024 chunks on a lane. Bytes are "
+ "counted in chunks of `chunk_bytes`; those of reduce-scatters have at most 128 KiB divided by the number of "
+ "workers, but 16 KiB or more: with more than four workers a rank is ahead by so much less"},
 {"sharding", "priorities", SCHEMA_NUMBER, AT(sharding, priorities), .min = 1, .max = RS_PRIORITIES_MAX, .def = "2",
  .help = "Number of priorities of operations: chunks of a more urgent operation overtake those of others. An "
  "operation without a priority is most urgent if it has at most 64 KiB, else least urgent. Each priority takes memory "

@@ -146,7 +146,8 @@ static int contribution_check_header(const struct stripe *st, const struct frame
 	elems = operation_chunk_elems(&f->of, st->p.chunk_bytes, st->decoded_bytes);
 	if (f->chunk_elems != elems)
 		return rs_fail(e, RS_EPROTO, "chunks of %u bytes have %u elements of %s instead of %u",
-			       st->p.chunk_bytes, f->chunk_elems, rs_dtype_name(f->of.dtype), elems);
+			       operation_chunk_limit(&f->of, st->p.chunk_bytes), f->chunk_elems,
+			       rs_dtype_name(f->of.dtype), elems);
 	if (f->chunk >= operation_chunks(&f->of, f->chunk_elems))
 		return rs_fail(e, RS_EPROTO, "chunk %u is past the end of %" PRIu64 " elements", f->chunk, f->of.count);
 	elems = operation_place(&f->of, f->chunk_elems, f->chunk).elems;

@@ -31,10 +31,11 @@
  *   job.c                                     local ranks join a job and leave it
  *   submit.c                                  operations that all local ranks have started go to the engine
  *   job_end.c                                 a job fails; its engine is freed
- *   op.c                                      one operation and its sum
+ *   op.c                                      one operation
  *   sharded.c                                 a reduce-scatter or an all-gather
+ *   sum.c                                     the sum of a chunk
  *   progress.c, nonfinite.c                   input that arrives while an operation runs; NaN and infinity
- *   client.c, buffer.c, stage.c, text.c
+ *   client.c, buffer.c, stage.c, text.c, parts.h
  *   protocol.c                                the messages; also used by agent/lib/client
  */
 #ifndef RS_AGENT_NODE_CORE_HUB_H

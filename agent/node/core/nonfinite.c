@@ -7,7 +7,7 @@
  * -infinity. */
 #include "agent/node/core/nonfinite.h"
 #include "agent/node/core/hub_state.h"
-#include "agent/node/core/sharded.h"
+#include "agent/node/core/parts.h"
 #include "agent/node/core/text.h"
 #include "common/dtype.h"
 #include "proto/frame.h"

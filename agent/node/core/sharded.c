@@ -7,6 +7,7 @@
  * is copied to the others. */
 #include "agent/node/core/sharded.h"
 #include "agent/node/core/hub_state.h"
+#include "agent/node/core/parts.h"
 #include "agent/node/core/sum.h"
 #include "common/assert.h"
 #include "proto/frame.h"

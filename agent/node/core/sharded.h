@@ -21,30 +21,6 @@ int local_sharded_check(const struct local_job *j, const struct local_submit *s,
 /* Sets the bytes that a local rank sends and receives. Errors: RS_EPROTO, if they overlap
  * in another way than that one is the own part of the other. */
 int local_sharded_bytes(const struct local_submit *s, unsigned rank, uint64_t *send, uint64_t *recv, struct rs_err *e);
-/* Returns the elements of the part of this node. */
-static inline uint64_t local_sharded_part(const struct local_op *op)
-{
-	return op->spec.of.count / op->job->members[0].hello.nodes;
-}
-
-/* Returns those of the part of each rank. */
-static inline uint64_t local_sharded_own(const struct local_op *op)
-{
-	return op->spec.of.count / op->spec.of.parts;
-}
-
-/* Returns the first element of the part of this node. */
-static inline uint64_t local_sharded_first(const struct local_op *op)
-{
-	return op->job->members[0].hello.node_rank * local_sharded_part(op);
-}
-
-/* Returns the local rank that owns an element of this node's part. */
-static inline unsigned local_sharded_owner(const struct local_op *op, uint64_t element)
-{
-	return (unsigned)((element - local_sharded_first(op)) / local_sharded_own(op));
-}
-
 /* Returns the bytes of the stage that it needs. */
 size_t local_sharded_stage(const struct local_op *op);
 /* Sets x, as local_op_prepare() does. */

@@ -26,7 +26,7 @@ from .torch_local import NodeSum, node_sum
 from .torch_mail import Mailbox, bytes_of
 from .torch_mesh import Mesh
 from .torch_others import OtherOperations
-from .torch_place import NAME, Fact, address_of, digest, exchange, of_attempt, place, unplaced
+from .torch_place import NAME, Fact, address_of, digest, exchange, gpus_shard, of_attempt, place, unplaced
 from .torch_several import Several
 from .torch_sharded import DTYPES, REDUCERS, op_name
 from .torch_stream import Places
@@ -115,7 +115,7 @@ class Operations(OtherOperations):
             self._node, slices = node_sum(local, store, place(facts, rank), name, rank, size, timeout)
             if self._node is not None:
                 slices = {**_common(facts, given), **slices}
-                self._slices = _open_channel(_slices_key(key), slices, timeout.total_seconds(), None)
+                self._slices = _open_channel(_slices_key(key), slices, timeout.total_seconds(), None, 0)
                 self._channels.append(self._slices)
 
     def _attach(
@@ -419,11 +419,13 @@ def _open(options: Dict[str, Any]) -> Communicator:
         ) from exc
 
 
-def _open_channel(key: str, options: Dict[str, Any], timeout: float, members: Optional[List[int]]) -> Channel:
+def _open_channel(
+    key: str, options: Dict[str, Any], timeout: float, members: Optional[List[int]], agrees: int
+) -> Channel:
     # the first operation may come late on some ranks: it has as long as any other. The
     # opening ends a little earlier, since its error says which ranks are missing.
     options.setdefault("connect_timeout", timeout - min(timeout / 10, 5))
-    channel = Channel(lambda: _open(options), timeout, members, agrees=True)
+    channel = Channel(lambda: _open(options), timeout, members, agrees)
     _channels[key] = channel
     return channel
 
@@ -442,4 +444,5 @@ def _make_channel(
         options.update(where)
     elif unplaced() and "local_world_size" not in options and not ("mode" in where and chosen):
         options.update(where)
-    return _open_channel(key, options, timeout, members or None)
+    said = given.get("mode") or os.environ.get("REDUCTION_MODE") or "auto"
+    return _open_channel(key, options, timeout, members or None, 2 if gpus_shard(facts, said) else 1)

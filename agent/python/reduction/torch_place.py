@@ -188,6 +188,21 @@ def place(facts: Sequence[Fact], rank: int) -> Dict[str, Any]:
     return {"local_rank": own.index(rank), "local_world_size": size}
 
 
+def gpus_shard(facts: Sequence[Fact], mode: str) -> bool:
+    """Returns whether reduce-scatters and all-gathers of GPUs' tensors go through reducers, if they can.
+
+    NCCL does them within a node. For several GPUs on each of several nodes it sends no more over the network than for
+    one, and uses no host memory: so it has them, unless the mode is said.
+
+    Args:
+        mode: of the group; "auto" if it is not said.
+    """
+    nodes = {fact.node for fact in facts}
+    if mode == "direct":
+        return True
+    return len(nodes) > 1 and (mode != "auto" or len(nodes) == len(facts))
+
+
 def unplaced() -> bool:
     """Returns True if the launcher does not say which ranks share a node, as with mp.spawn and mpirun."""
     return not any(os.environ.get(name) for name in ("LOCAL_WORLD_SIZE", "REDUCTION_LOCAL_WORLD_SIZE"))

@@ -8,8 +8,8 @@ its part (gloo's is no less, and knows no averages), and an all-gather is a broa
 most SHARDED bytes on each rank are an all-reduce too, or those of `reduction.torch_others`. Which way an operation
 goes follows from its name, and the size and dtype of one rank's tensors, which are equal on all ranks. No call waits
 for other ranks, but for one: the group's first large operation on tensors of a GPU, which waits until the ranks have
-agreed. If they can shard, such operations go through the reducers as above, on the streams of
-`reduction.torch_stream`; otherwise, and if they are small, they are those of the inner group.
+agreed. If they shard them (`reduction.torch_place.gpus_shard`), such operations go through the reducers as above, on
+the streams of `reduction.torch_stream`; otherwise, and if they are small, they are those of the inner group.
 Failure modes: those of `reduction.torch_work`.
 """
 
@@ -94,7 +94,7 @@ class ShardedOperations:
             return is_plain(parts)
         if self._channel.opened is None:
             self._channel.communicator()
-        return self._channel.shards
+        return self._channel.shards > 1
 
     def _check_alike(self, kind: str, outputs: Sequence[torch.Tensor], part: torch.Tensor) -> None:
         for x in outputs:

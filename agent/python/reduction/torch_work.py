@@ -332,10 +332,10 @@ class Work(_BaseWork):
         return self._value
 
 
-def _agreed(comm: Communicator) -> bool:
-    """Returns whether all ranks can shard. Each calls it first of all, and waits until all have."""
+def _agreed(comm: Communicator, most: int) -> int:
+    """Returns what all ranks shard (Channel.shards), this one at most `most`. Each waits for all others."""
     comm.barrier()  # what a rank can do is known when an operation is done
-    return bool(comm.all_reduce(torch.tensor([comm.can_shard], dtype=torch.int32), "min", name="who can shard"))
+    return int(comm.all_reduce(torch.tensor([most * comm.can_shard], dtype=torch.int32), "min", name="who can shard"))
 
 
 class Channel:
@@ -348,7 +348,7 @@ class Channel:
         open_communicator: opens the communicator, and may take until all ranks have met.
         timeout: of the process group, in seconds.
         members: the ranks of the training in the group; None if it has all of them.
-        agrees: the ranks agree whether all can shard, when the communicator is open: no call waits for that.
+        agrees: what this rank shards if all ranks can, 1 or 2 as in `shards`, on which they agree; 0: they do not ask.
     """
 
     owner = "process group"  # in errors
@@ -358,10 +358,10 @@ class Channel:
         open_communicator: Callable[[], Communicator],
         timeout: float,
         members: Optional[Sequence[int]],
-        agrees: bool = False,
+        agrees: int = 0,
     ):
         self._timeout, self._agrees = timeout, agrees
-        self.shards = False  # all ranks can shard; set before the first operation
+        self.shards = 0  # all ranks shard 1: the host's tensors, 2: also a GPU's; set before the first operation
         self.members = members
         self._open = open_communicator
         self._pid = os.getpid()
@@ -452,7 +452,7 @@ class Channel:
     def _open_and_agree(self) -> Communicator:
         comm = self._open()
         try:
-            self.shards = self._agrees and _agreed(comm)
+            self.shards = _agreed(comm, self._agrees) if self._agrees else 0
         except BaseException:
             comm.close()
             raise

@@ -106,7 +106,7 @@ class Values(Cuda):
     def test_sharded_training(self):
         """FSDP2's parameters are those on CPUs, bit by bit."""
         self.right(programs.FSDP)
-        self.right(programs.FSDP, n=4, agents=2)
+        self.right(programs.FSDP, n=4, agents=2, REDUCTION_MODE="agent")
 
     def test_graphs(self):
         self.right(programs.GRAPHS)

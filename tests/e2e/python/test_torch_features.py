@@ -3,6 +3,8 @@
 """The backend `reduction` and what torch can do with a process group: methods, DDP, profiler, compiled code, splits."""
 
 import importlib.util
+import os
+import subprocess
 import unittest
 
 import harness
@@ -40,6 +42,21 @@ class Features(unittest.TestCase):
         with harness.Cluster(reducers=1) as c:
             procs = c.run(2, program, timeout=60, env=unsaid)
         self.assertIn("nodes=1 summed_by=node", "".join(p.err for p in procs))
+
+    def test_who_shards_gpus(self):
+        """Tensors on GPUs are NCCL's within a node, and on nodes with several, unless the mode is said."""
+        program = harness.python("""
+            from reduction.torch_place import Fact, gpus_shard
+
+            def shards(nodes, mode="auto"):
+                return gpus_shard([Fact(r, len(nodes), node, -1, 0, "", "") for r, node in enumerate(nodes)], mode)
+
+            assert shards("abc") and shards("abc", "node") and shards("abc", "direct")
+            assert not shards("aabb") and shards("aabb", "node") and shards("aabb", "agent")
+            assert shards("aabb", "direct") and not shards("aba")
+            assert not shards("aa") and not shards("aa", "node") and not shards("aa", "agent")
+        """)
+        self.assertEqual(subprocess.run(program, env={**os.environ, **harness.worker_env()}).returncode, 0)
 
     def test_without_numpy(self):
         """PyTorch does not install NumPy."""

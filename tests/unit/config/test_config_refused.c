@@ -172,12 +172,10 @@ static const struct {
      "f:2:23: sharding.decoupled: found \"1000\", expected bytes, or a number with KiB, MiB, GiB, kB, MB or GB "
      "(b would be bits), from 1KiB to 1024GiB, or off"},
     {R2 "sharding: {decoupled: 65MiB}\n", "f:2:23: sharding.decoupled: found 65MiB, expected at most about 64MiB, 1024 "
-					  "chunks of 32KiB on each lane: use more lanes or a larger "
-					  "sharding.chunk_bytes"},
+					  "chunks of 32KiB on each lane: use more lanes"},
     {R2 "sharding: {decoupled: 64MiB, map: {0-2: r0, 3: r1}}\n",
      "f:2:23: sharding.decoupled: found 64MiB, expected at most about 43690KiB, 1024 chunks of 32KiB on each lane: use "
-     "more "
-     "lanes or a larger sharding.chunk_bytes"},
+     "more lanes"},
     {R2 "sharding: {decoupled: 1MiB}\njob: {features: baseline}\n",
      "f:2:23: sharding.decoupled: found 1MiB, expected off with job.features: baseline, which has no CREDIT"},
     {"job: {min_reducers: 1, failover: fail}\nreducers: [{id: a, address: b}, {id: c}]\n",
