@@ -187,7 +187,7 @@ init()
 
 def train(device):
     torch.manual_seed(7)
-    sizes = [(200, 400), (400, 300), (300, 200)]
+    sizes = [(200, 400), (400, 400), (400, 200)]
     net = torch.nn.Sequential(*(torch.nn.Sequential(torch.nn.Linear(*s), torch.nn.ReLU()) for s in sizes)).to(device)
     mesh = init_device_mesh(torch.device(device).type, (n,))
     for layer in net:
