@@ -159,7 +159,7 @@ python_files  := $(wildcard agent/python/reduction/*.py) agent/python/reduction/
 example_files := $(wildcard config/examples/*.yaml agent/examples/*.c agent/examples/*.py)
 # documents and what they link to keep their folders, so that links work;
 # tests/e2e/tests/test_docs.py follows them
-doc_files     := LICENSE deploy/make-certs.sh $(filter-out $(BUILD)/% build/% deploy/man/%,$(wildcard *.md */*.md */*/*.md */*/*/*.md)) $(wildcard bench/net/plots/*.svg bench/wire/plots/*.svg bench/sites/plots/*.svg deploy/*.svg proto/*.proto \
+doc_files     := LICENSE deploy/make-certs.sh $(filter-out $(BUILD)/% build/% deploy/man/%,$(wildcard *.md */*.md */*/*.md */*/*/*.md)) $(wildcard bench/net/plots/*.svg bench/wire/plots/*.svg bench/sites/plots/*.svg bench/step/plots/*.svg deploy/*.svg proto/*.proto \
                  deploy/prometheus/*.yml deploy/grafana/*.json \
                  config/examples/*.yaml agent/examples/*.c agent/examples/*.py agent/examples/*/*.py proto/vectors/*.json proto/python/*.py \
                  deploy/kubernetes/*.yaml deploy/kubernetes/*/*.yaml deploy/slurm/*.sbatch) \

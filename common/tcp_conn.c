@@ -12,6 +12,7 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
+#include <limits.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <openssl/err.h>
@@ -187,6 +188,13 @@ void tcp_conn_keep_alive(int fd)
 	setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
 	setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof idle_s);
 	setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &idle_s, sizeof idle_s);
+}
+
+void tcp_conn_pace(int fd)
+{
+	unsigned long most = ULONG_MAX - 1; /* bytes a second; ULONG_MAX: no pacing. Old kernels read 32 bits of it */
+
+	setsockopt(fd, SOL_SOCKET, SO_MAX_PACING_RATE, &most, sizeof most);
 }
 
 void tcp_conn_plain(struct tcp_conn *c, int fd)

@@ -38,9 +38,12 @@ import step  # noqa: E402
 import step_jax  # noqa: E402
 import systems  # noqa: E402
 from placement import Placement  # noqa: E402
+from plot import GREY, GRID, INK  # noqa: E402
 
 WORKER = pathlib.Path(__file__).resolve().with_name("worker_fsdp.py")
 SYSTEMS = ("gloo", "reducers", "gloo+async", "reducers+async")
+WIDTH_PX, LEFT, TOP, ROW = 900, 220, 56, 20
+COLOURS = {"gather": "#0072b2", "scatter": "#e69f00"}
 TRAININGS = ("fsdp", "hsdp", "zero1", "zero2", "zero3")
 NEEDED = "import torch; assert tuple(map(int, torch.__version__.split('.')[:2])) >= (2, 9)"
 
@@ -62,6 +65,7 @@ def parse_arguments():
     p.add_argument("--steps", type=int, default=5, help="timed steps of a launch (default 5)")
     p.add_argument("--spans", action="store_true", help="print when rank 0's operations of the observed step began and "
                    "ended, in seconds")  # fmt: skip
+    p.add_argument("--plot", type=pathlib.Path, help="draw these spans, of the last number of workers (FILE.svg)")
     p.add_argument("--build", type=pathlib.Path, default=ROOT / "build" / "default")
     args = p.parse_args()
     if not args.systems:
@@ -134,9 +138,34 @@ def line_of(n, args, system, launches):
         line[f"{name}_mb"] = round(max(r[name] for rows in launches for r in rows) / 1e6, 1)
     line["called"] = launches[0][0]["called"]
     line["loss"] = sum(r["losses"][-1] for r in launches[0]) / len(launches[0])
-    if args.spans:
+    if args.spans or args.plot:
         line["spans"] = launches[0][0]["spans"]
     return line
+
+
+def draw(lines):
+    """Returns a drawing: for each system when rank 0's all-gathers and reduce-scatters were under way in a step."""
+    kinds = {"gather": "all-gathers", "scatter": "reduce-scatters"}
+    end = max(b for line in lines for kind in kinds for _, b in line["spans"][kind])
+    scale, height = (WIDTH_PX - LEFT - 20) / end, TOP + len(lines) * 3 * ROW + 20
+    n, rate = lines[0]["n"], lines[0]["rate"]
+    rows = [f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH_PX}" height="{height}" font-family="sans-serif" '
+            f'font-size="12"><rect width="100%" height="100%" fill="#fff"/>'
+            f'<text x="{LEFT}" y="24" fill="{INK}" font-size="15">One step of {lines[0]["training"]}: {n} workers, '
+            f'{rate}, {lines[0]["mib"]:g} MiB of parameters</text>']  # fmt: skip
+    for second in range(int(end) + 1):
+        x = LEFT + second * scale
+        rows += [f'<line x1="{x:.1f}" y1="{TOP - 8}" x2="{x:.1f}" y2="{height - 24}" stroke="{GRID}"/>',
+                 f'<text x="{x:.1f}" y="{height - 8}" fill="{GREY}" text-anchor="middle">{second} s</text>']
+    for i, line in enumerate(lines):
+        y = TOP + i * 3 * ROW
+        rows.append(f'<text x="8" y="{y + 13}" fill="{INK}" font-weight="bold">{line["system"]}</text>')
+        for j, (kind, name) in enumerate(kinds.items()):
+            top = y + j * ROW
+            rows.append(f'<text x="{LEFT - 8}" y="{top + 13}" fill="{COLOURS[kind]}" text-anchor="end">{name}</text>')
+            rows += [f'<rect x="{LEFT + a * scale:.1f}" y="{top}" width="{(b - a) * scale:.1f}" height="{ROW - 4}" '
+                     f'fill="{COLOURS[kind]}" stroke="#fff"/>' for a, b in line["spans"][kind]]  # fmt: skip
+    return "\n".join(rows) + "\n</svg>\n"
 
 
 def print_table(lines):
@@ -165,6 +194,8 @@ def main():
     for line in lines:
         print(json.dumps(line))
     print_table(lines)
+    if args.plot:
+        args.plot.write_text(draw([line for line in lines if line["n"] == args.workers[-1]]), encoding="utf-8")
     return 0
 
 

@@ -10,6 +10,7 @@
 #include "server/run/tcp_path.h"
 
 #include "common/loop_uv.h"
+#include "config/limits.h"
 
 #include <errno.h>
 #include <linux/sockios.h>
@@ -205,6 +206,7 @@ struct lane_conn *lane_tcp_new(struct lane_conns *all, struct tcp_conn *tcp, uin
 	static const struct lane_conn_ops ops = {
 	    .flush = tcp_flush, .sample = tcp_sample, .look = tcp_look, .part = tcp_part, .close = tcp_close};
 	struct tcp *c = calloc(1, sizeof *c);
+	struct tcp_path path;
 
 	if (!c || rs_poll_init(all->loop, &c->poll, tcp->fd, NULL)) {
 		free(c);
@@ -215,6 +217,8 @@ struct lane_conn *lane_tcp_new(struct lane_conns *all, struct tcp_conn *tcp, uin
 	c->poll.data = c;
 	tcp_conn_move(&c->tcp, tcp);
 	tcp_conn_tune(c->tcp.fd, silence_ms);
+	if (tcp_path(c->tcp.fd, &path) && path.min_rtt_us >= RS_LONG_US)
+		tcp_conn_pace(c->tcp.fd);
 	return &c->conn;
 }
 

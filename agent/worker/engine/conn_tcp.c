@@ -294,8 +294,11 @@ static void conn_tcp_up(struct tcp *c)
 		exchange_bind(c->conn.en->x, c->conn.link, binding, sizeof binding);
 	tcp_source(c->tcp.fd, source);
 	exchange_set_source(c->conn.en->x, c->conn.link, source);
-	if (tcp_signal(c->tcp.fd, &signal))
+	if (tcp_signal(c->tcp.fd, &signal)) {
 		exchange_set_path(c->conn.en->x, c->conn.link, &signal);
+		if (signal.min_rtt_us >= RS_LONG_US)
+			tcp_conn_pace(c->tcp.fd);
+	}
 	c->state = CONN_UP;
 	c->shut = false;
 	c->local = tcp_peer(c->tcp.fd) == TCP_PEER_LOCAL;

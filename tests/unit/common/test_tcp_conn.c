@@ -4,6 +4,9 @@
 
 #include <check.h>
 #include <errno.h>
+#include <limits.h>
+#include <netinet/in.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -182,6 +185,24 @@ void __wrap_ERR_clear_error(void)
 	__real_ERR_clear_error();
 }
 
+/* A paced socket: the kernel spaces segments out, and has no other limit than before. */
+START_TEST(test_pace)
+{
+	int fd = socket(AF_INET, SOCK_STREAM, 0);
+	unsigned long rate = 0;
+	socklen_t len = sizeof rate;
+
+	ck_assert_int_ge(fd, 0);
+	ck_assert_int_eq(getsockopt(fd, SOL_SOCKET, SO_MAX_PACING_RATE, &rate, &len), 0);
+	ck_assert_uint_eq(rate, ULONG_MAX);
+	tcp_conn_pace(fd);
+	ck_assert_int_eq(getsockopt(fd, SOL_SOCKET, SO_MAX_PACING_RATE, &rate, &len), 0);
+	ck_assert_uint_lt(rate, ULONG_MAX);
+	ck_assert_uint_ge(rate, UINT32_MAX - 1);
+	close(fd);
+}
+END_TEST
+
 /* Without TLS a connection never calls OpenSSL: its first call allocates, and OpenSSL 3.5
  * hangs if there is no memory.
  */
@@ -295,6 +316,7 @@ int main(void)
 	tcase_add_test(tc, test_pending);
 	tcase_add_test(tc, test_other_data_after_full_socket);
 	tcase_add_test(tc, test_shutdown);
+	tcase_add_test(tc, test_pace);
 	tcase_add_test(tc, test_plain_without_openssl);
 	tcase_add_test(tc, test_shutdown_of_a_full_socket);
 	tcase_add_test(tc, test_truncated);
