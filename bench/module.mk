@@ -121,7 +121,7 @@ bench-overlap: $(bin) $(lib) ## draws how all-reduces run under backward, needs 
 	$(PYTHON) bench/step/overlap.py --build $(B) $(ARGS)
 bench-jax: $(bin) $(lib) ## whole training steps of JAX on shaped links, gloo beside reducers, needs root; ARGS='--python venv/bin/python'
 	$(PYTHON) bench/step/step_jax.py --build $(B) $(ARGS)
-bench-fsdp: $(bin) $(lib) ## whole training steps of FSDP2 on CPUs on shaped links, gloo beside reducers, needs root; ARGS='--python PYTHON' with torch 2.9 or later
+bench-fsdp: $(bin) $(lib) ## whole training steps of FSDP2, HSDP or ZeRO on CPUs on shaped links, gloo beside reducers, needs root; ARGS='--python PYTHON' with torch 2.9 or later
 	$(PYTHON) bench/step/step_fsdp.py --build $(B) $(ARGS)
 .PHONY: bench-step bench-overlap bench-jax bench-fsdp
 

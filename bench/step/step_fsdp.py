@@ -76,6 +76,11 @@ def parse_arguments():
             p.error(f'--systems: found "{word}", expected {", ".join(SYSTEMS)}')
         if word.endswith("+async") and not args.training.endswith("sdp"):
             p.error(f'--systems: found "{word}", expected gloo, reducers with --training {args.training}')
+    if args.plot and not args.training.endswith("sdp"):
+        p.error(f"--plot: found --training {args.training}, expected fsdp or hsdp")
+    for n in args.workers if args.training == "hsdp" else []:
+        if n * args.local % args.group or n * args.local == args.group:
+            p.error(f"--group: found {args.group}, expected a divisor of {n * args.local} ranks, and fewer")
     return args
 
 

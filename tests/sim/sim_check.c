@@ -198,7 +198,8 @@ void check_rank(const struct rank *k)
 enum { QUIET_US = 50000 }; /* longer than any write is put off */
 
 /* All bytes of a connection are read, and nothing was sent since: then the reducer of a
- * decoupled job, if it lives, has said that it has added all chunks, however late other ranks are. */
+ * decoupled job, if it lives, has said that it has added all chunks, however late other
+ * ranks are. */
 static void check_credit(const struct rank *k, const struct conn *c)
 {
 	bool quiet = c->up && c->session && !c->to[WORKER].len && !c->to[REDUCER].len && !c->dark[WORKER] &&

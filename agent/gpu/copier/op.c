@@ -99,14 +99,20 @@ static uint64_t op_ring(const struct backend *b, const struct operation *of, uin
 	return (backend_ring_bytes(b, of) + piece - 1) / piece * piece + 2 * PIPELINE_DEPTH * piece;
 }
 
-/* Sets what the backend gets. A backend whose sharded operations have no rings gets all
- * parts in the stage, as they stand in the device's memory. */
+/* Returns whether the stage has all parts of a sharded operation as they stand in the
+ * device's memory. */
+static bool op_is_in_order(const struct backend *b, const struct operation *of)
+{
+	return of->sharded && !b->sharded_rings;
+}
+
+/* Sets what the backend gets. */
 static void op_set_ring(struct copier_op *op, uint64_t bytes)
 {
 	const struct operation *of = &op->req->of;
 	char *memory = op->stage->memory + BACKEND_RING_HEAD, *own = memory;
 
-	if (op->in_order)
+	if (op_is_in_order(op->copier->backend, of))
 		own += operation_bytes(of) / of->parts * op->rank;
 	op->ring = *op->req;
 	op->ring.send = operation_is_gather(of) ? own : memory;
@@ -119,7 +125,7 @@ static void op_set_ring(struct copier_op *op, uint64_t bytes)
 int copier_op_new(struct copier *c, unsigned rank, struct backend_request *req, const struct copier_tensor *tensors,
 		  unsigned n, struct copier_op **ret, struct rs_err *e)
 {
-	bool in_order = req->of.sharded && !c->backend->sharded_rings;
+	bool in_order = op_is_in_order(c->backend, &req->of);
 	uint64_t piece = op_piece(c->backend, &req->of);
 	uint64_t bytes = in_order ? operation_bytes(&req->of) : backend_staged_bytes(c->backend, &req->of);
 	uint64_t most = in_order ? bytes : op_ring(c->backend, &req->of, piece), ring = bytes < most ? bytes : most;
@@ -146,7 +152,6 @@ int copier_op_new(struct copier *c, unsigned rank, struct backend_request *req, 
 	}
 	op->urgency = op_urgency(&req->of);
 	op->rank = rank;
-	op->in_order = in_order;
 	op->chunk_elems = backend_chunk_elems(c->backend, &req->of);
 	pipeline_init(&op->pipe, bytes, piece, ring, !broadcast || root, !root);
 	op_set_ring(op, ring);
@@ -323,7 +328,7 @@ static int op_copy_shards(struct copier_op *op, unsigned dir, const struct pipel
 	struct shards_copy copy;
 	int rc = RS_OK;
 
-	if (op->in_order) {
+	if (op_is_in_order(op->copier->backend, &op->req->of)) {
 		copy = shards_in_order(&op->req->of, own_only, op->rank, s->at, s->bytes);
 		return copy.bytes ? op_copy_shard(op, dir, op_place(op, s), &copy, e) : RS_OK;
 	}

@@ -47,7 +47,6 @@ struct copier_op {
 	struct backend_request *req;
 	unsigned urgency, rank;
 	uint32_t chunk_elems;
-	bool in_order; /* sharded, and the stage has all parts as they stand in the device's memory */
 	struct pipeline pipe;
 	struct copier_stage *stage;
 	uint8_t waiting[2][PIPELINE_PLACES];

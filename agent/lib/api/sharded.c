@@ -36,8 +36,7 @@ static int sharded_possible(const struct backend_request *r, struct reduction_co
 		    "newer release everywhere, without job.features: baseline. Or nodes have several ranks, but not "
 		    "all of them equally many in the order of ranks (0 to 3 on the first node, 4 to 7 on the next "
 		    "one): then set REDUCTION_MODE=direct. Or the job has started without some of its reducers: then "
-		    "call "
-		    "reduction_barrier() first");
+		    "call reduction_barrier() first");
 	return comm_check_device(c, r, e);
 }
 

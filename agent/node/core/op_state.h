@@ -39,7 +39,7 @@ struct local_op {
 	void *scratch; /* in the stage: float32 sums of the chunk that is filled, if they are rounded; else NULL */
 	bool filling;  /* in job->filling */
 	struct local_op *next_filling, **filling_at;
-	_Atomic uint64_t ready; /* elements that all local ranks have filled; grows while filling */
+	_Atomic uint64_t ready; /* as in exchange_op: what all local ranks have filled; grows while filling */
 
 	uint64_t ring;               /* bytes of the smallest ring of the parts; 0: none */
 	uint64_t piece;              /* elements; the last piece has fewer */

@@ -45,12 +45,10 @@ static uint64_t local_op_filled_by_all(const struct local_op *op)
 	return least;
 }
 
-/* Returns how much the engine may send. The chunks of a sharded operation take all parts
- * in turn, and it is filled as a whole. */
-static uint64_t local_op_ready(const struct local_op *op)
+/* Returns what the engine may send when all local ranks have filled n elements. The
+ * chunks of a sharded operation take all parts in turn, and it is filled as a whole. */
+static uint64_t local_op_ready(const struct local_op *op, uint64_t n)
 {
-	uint64_t n = local_op_filled_by_all(op);
-
 	return op->spec.of.sharded && n == op->spec.of.count ? UINT64_MAX : n;
 }
 
@@ -74,9 +72,10 @@ static uint64_t local_op_max_filled(const struct local_op *op, const struct loca
 void local_op_track_input(struct local_op *op)
 {
 	struct local_job *j = op->job;
+	uint64_t filled = local_op_filled_by_all(op);
 
-	atomic_init(&op->ready, local_op_ready(op));
-	if (local_op_filled_by_all(op) == op->spec.of.count)
+	atomic_init(&op->ready, local_op_ready(op, filled));
+	if (filled == op->spec.of.count)
 		return;
 	op->since_ms = j->hub->now_ms; /* from here on it waits for bytes, not for the start */
 	op->x.ready = &op->ready;
@@ -121,7 +120,7 @@ int local_job_filled(struct local_client *c, const struct local_filled *f, struc
 	struct local_member *m = &j->members[c->local_rank];
 	struct local_part *side;
 	struct local_op *op;
-	uint64_t ready;
+	uint64_t filled, ready;
 
 	if (j->state > JOB_RUNNING)
 		return RS_OK; /* it has not read the ABORT yet */
@@ -137,10 +136,11 @@ int local_job_filled(struct local_client *c, const struct local_filled *f, struc
 			       " to %" PRIu64,
 			       f->count, f->seq, local_op_min_filled(op, side), local_op_max_filled(op, side));
 	side->filled = f->count;
-	ready = local_op_ready(op);
+	filled = local_op_filled_by_all(op);
+	ready = local_op_ready(op, filled);
 	if (!op->filling || ready == atomic_load_explicit(&op->ready, memory_order_relaxed))
 		return RS_OK;
-	if (local_op_filled_by_all(op) == op->spec.of.count)
+	if (filled == op->spec.of.count)
 		local_op_untrack_input(op);
 	rs_assert(ready > atomic_load_explicit(&op->ready, memory_order_relaxed));
 	/* after this the engine may end the operation; its event is handled later, on

@@ -65,7 +65,7 @@
 #include <sys/un.h>
 
 enum {
-	LOCAL_VERSION = 8,
+	LOCAL_VERSION = 9,
 	LOCAL_CLIENTS_MAX = 1024,   /* connections of one agent, and local ranks of one job */
 	LOCAL_BUFFERS_MAX = 4096,   /* buffers of one client; ids are below this */
 	LOCAL_TEXT = 508,           /* bytes of a sentence, as in struct rs_err */

@@ -7,13 +7,12 @@
 
 _Static_assert(offsetof(struct local_op, x) == 0, "an exchange_op of the engine is a local_op");
 
-/* Returns whether a float16 or bfloat16 partial sum is rounded to the dtype before it is
- * sent.
- * Sums of bfloat16 have the range of float32. A product of two values is often out of
+/* Sums of bfloat16 have the range of float32. A product of two values is often out of
  * range, and stays float32. A float16 sum for an average may be out of range although the
- * average is not: see op.c. The sum for an average of ranks that are all
- * on this node stays float32, since it would be rounded before and after the division. A
- * sum that is encoded is rounded by that, once. Maxima and minima are exact. */
+ * average is not: see local_op_has_partials() in op.c. The sum for an average of ranks
+ * that are all on this node stays float32, since it would be rounded before and after the
+ * division. A sum that is encoded is rounded by that, once. Maxima and minima are
+ * exact. */
 bool local_op_rounds(const struct local_op *op)
 {
 	unsigned x = op->spec.of.op;

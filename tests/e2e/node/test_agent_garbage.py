@@ -108,7 +108,7 @@ class Garbage(unittest.TestCase):
             (hello[:-4], "HELLO of 492 bytes"),
             (hello + bytes(4000), "HELLO of 4496 bytes"),
             (local.message(local.HELLO, hello[8:], size=999), "HELLO of 496 bytes that says 999"),
-            (local.message(local.HELLO, hello[8:], version=9), "version 9 of the local protocol, expected version 8"),
+            (local.message(local.HELLO, hello[8:], version=10), "version 10 of the local protocol, expected version 9"),
             (local.message(77), "unknown type 77"),
             (local.message(0), "unknown type 0"),
             (local.message(local.WELCOME, bytes(8)), "only the other side"),

@@ -56,7 +56,7 @@ START_TEST(other_versions_and_types_are_refused)
 	local_init(&m, LOCAL_STATS);
 	m.head.version = LOCAL_VERSION + 1;
 	ck_assert_int_eq(local_check(&m, m.head.bytes, true, &e), RS_EPROTO);
-	ck_assert_str_eq(e.msg, "version 9 of the local protocol, expected version 8");
+	ck_assert_str_eq(e.msg, "version 10 of the local protocol, expected version 9");
 	for (unsigned type = 0; type < 70000; type += type < 20 ? 1 : 777) {
 		bool known = type >= 1 && type < LOCAL_TYPE_NR;
 
