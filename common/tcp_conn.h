@@ -80,8 +80,8 @@ void tcp_conn_tune(int fd, uint32_t detect_ms);
 /* Sets the options for keepalive alone. */
 void tcp_conn_keep_alive(int fd);
 /* For long links: the kernel spaces segments out in time, at the rate of the congestion
- * control. Otherwise CUBIC sends a whole window at once after a pause, which overruns
- * queues. BBR does so by itself. */
+ * control. Otherwise CUBIC sends a whole window at once after a pause. BBR does so by
+ * itself. */
 void tcp_conn_pace(int fd);
 
 /* Makes a plain connection of fd, which it owns from here on. */

@@ -5,8 +5,13 @@
 Not under ThreadSanitizer: the laboratory has no threads.
 """
 
+import ctypes
+import os
 import pathlib
 import signal
+import socket
+import struct
+import subprocess
 import sys
 import tempfile
 import unittest
@@ -140,6 +145,68 @@ class Laboratory(unittest.TestCase):
                 p.signal(number)
                 self.assertEqual(p.wait(), 128 + number, p.report())
                 self.assertEqual(self.hosts_of(p), [])
+
+SO_MAX_PACING_RATE, UNPACED = 47, 2**64 - 1
+PIDFD_GETFD = 438
+TWO_RANKS = """
+import sys, threading, reduction
+
+def run(rank):
+    with reduction.Communicator(rank=rank, world_size=2, mode="direct", run="one", config="job.yaml") as comm:
+        comm.barrier()
+        print("up\\n", end="", flush=True)
+        sys.stdin.read()
+
+for rank in range(2):
+    threading.Thread(target=run, args=[rank]).start()
+"""
+
+
+def pacing_rates(pid):
+    """Returns the SO_MAX_PACING_RATE of each TCP connection of a process."""
+    libc, found = ctypes.CDLL(None, use_errno=True), []
+    process = os.pidfd_open(pid)
+    for fd in os.listdir(f"/proc/{pid}/fd"):
+        if not os.readlink(f"/proc/{pid}/fd/{fd}").startswith("socket:"):
+            continue
+        with socket.socket(fileno=libc.syscall(PIDFD_GETFD, process, int(fd), 0)) as s:
+            try:
+                s.getpeername()
+            except OSError:
+                continue  # it listens
+            if s.family == socket.AF_INET:
+                found.append(struct.unpack("=Q", s.getsockopt(socket.SOL_SOCKET, SO_MAX_PACING_RATE, 8))[0])
+    os.close(process)
+    return found
+
+
+@unittest.skipIf(WHY_NOT, WHY_NOT)
+class Pacing(unittest.TestCase):
+    """The kernel paces connections of ranks and reducers if their round trip is 10 ms or longer."""
+
+    def rates(self, delay_us):
+        lab = net.Lab(2, delay_us=delay_us, build=harness.BUILD)
+        with tempfile.TemporaryDirectory() as folder, lab:
+            at = f"{lab.address(1)}:7600"
+            job = f"job: {{name: far}}\nreducers: [{{id: r0, address: '{at}'}}]\n"
+            pathlib.Path(folder, "job.yaml").write_text(job, encoding="ascii")
+            quiet = {"stderr": subprocess.DEVNULL, "cwd": folder}
+            server = lab.popen(1, [harness.BUILD / "bin/reduction-server", "--insecure", "--listen", at], **quiet)
+            worker = lab.popen(0, [harness.PYTHON, "-c", TWO_RANKS], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                               text=True, env={**os.environ, **harness.worker_env()}, **quiet)  # fmt: skip
+            self.assertEqual([worker.stdout.readline() for _ in range(2)], ["up\n", "up\n"])
+            rates = [pacing_rates(p.pid) for p in (worker, server)]
+            for p in (worker, server):
+                net.end(p)
+        self.assertEqual([len(each) for each in rates], [2, 2])
+        return sum(rates, [])
+
+    def test_long_links(self):
+        self.assertTrue(all(rate < UNPACED for rate in self.rates(8000)))
+
+    def test_others(self):
+        self.assertEqual(set(self.rates(1000)), {UNPACED})
+
 
 @unittest.skipIf(WHY_NOT, WHY_NOT)
 class Measuring(unittest.TestCase):
