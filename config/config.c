@@ -14,7 +14,6 @@
 #include <string.h>
 #include <strings.h>
 #include <unistd.h>
-#include <xxhash.h>
 
 enum {
 	SERVER_LANES_AUTO_MAX = 8,
@@ -538,37 +537,6 @@ uint64_t rs_config_ahead(const struct rs_config *cfg)
 	chunks = (cfg->sharding.decoupled + cfg->sharding.chunk_bytes - 1) / cfg->sharding.chunk_bytes;
 	chunks = (chunks * most + cfg->sharding.shards - 1) / cfg->sharding.shards;
 	return chunks > cfg->sharding.window ? chunks : cfg->sharding.window;
-}
-
-static uint64_t digest_number(uint64_t digest, uint64_t v)
-{
-	unsigned char bytes[8];
-
-	for (unsigned i = 0; i < sizeof bytes; i++)
-		bytes[i] = (unsigned char)(v >> (8 * i));
-	return XXH3_64bits_withSeed(bytes, sizeof bytes, digest);
-}
-
-uint64_t rs_config_digest(const struct rs_config *cfg)
-{
-	uint64_t d = 0;
-
-	d = digest_number(d, cfg->job.deterministic);
-	d = digest_number(d, cfg->job.checksum);
-	d = digest_number(d, cfg->sharding.chunk_bytes);
-	d = digest_number(d, cfg->sharding.window);
-	if (cfg->sharding.decoupled)
-		d = digest_number(d, cfg->sharding.decoupled);
-	d = digest_number(d, cfg->sharding.priorities);
-	d = digest_number(d, cfg->reducers_n);
-	for (unsigned i = 0; i < cfg->reducers_n; i++) {
-		d = XXH3_64bits_withSeed(cfg->reducers[i].id, strlen(cfg->reducers[i].id), d);
-		d = digest_number(d, cfg->reducers[i].lanes);
-	}
-	d = digest_number(d, cfg->sharding.shards);
-	for (unsigned i = 0; i < cfg->sharding.shards; i++)
-		d = digest_number(d, cfg->sharding.owner[i]);
-	return d;
 }
 
 unsigned rs_config_lane(const struct rs_config *cfg, unsigned shard)
