@@ -4,6 +4,7 @@
 #include "common/group_limits.h"
 #include "common/log.h"
 #include "common/tls.h"
+#include "config/groups.h"
 #include "config/schema.h"
 #include "config/shardmap.h"
 #include "config/slots.h"
@@ -505,6 +506,7 @@ void rs_config_close(struct rs_config *cfg)
 	free(cfg->workers);
 	free(cfg->access);
 	free(cfg->sharding.owner);
+	groups_close(cfg);
 	cfg->reducers = NULL;
 	cfg->reducers_n = 0;
 	cfg->workers = NULL;

@@ -31,6 +31,20 @@ struct rs_worker {
 	uint64_t bandwidth;     /* as that of a reducer */
 };
 
+/* A network: the addresses whose first `bits` bits are the same. */
+struct rs_network {
+	uint8_t ip[16]; /* as in struct rs_endpoint; the bits behind the first ones are 0 */
+	uint8_t bits;   /* 0 to 128; an IPv4 network has 96 or more */
+};
+
+/* A group of workers, such as those of a rack, for which some reducers relay. */
+struct rs_group {
+	char name[RS_NAME_MAX];       /* unique in the file; [A-Za-z0-9._-]+ */
+	char *nodes;                  /* owned; host names of its workers (config/nodelist.h); NULL: none are given */
+	struct rs_network *addresses; /* owned; in which its workers have an address; NULL: none are given */
+	unsigned addresses_n;
+};
+
 /* How gradients are sent: their data type, or, of float32, the encoding. */
 enum rs_plan_wire { RS_PLAN_FP32, RS_PLAN_BF16, RS_PLAN_FP16, RS_PLAN_FP8, RS_PLAN_INT8, RS_PLAN_INT4 };
 
@@ -76,6 +90,10 @@ struct rs_config {
 		int rebalance;       /* enum rs_rebalance */
 		uint16_t *owner;     /* owned; owner[shard] = index in reducers; `shards` entries */
 	} sharding;
+
+	struct rs_group *groups; /* owned; NULL: there are none; else at least two */
+	unsigned groups_n;
+	uint16_t *relays; /* owned; [groups_n * sharding.shards], as in struct exchange_params */
 
 	struct {
 		char listen[RS_ADDRESS_MAX]; /* address of this reducer; default 127.0.0.1:7600 */
@@ -231,8 +249,9 @@ void rs_config_reference(FILE *out);
  * what all ranks of a job must agree on. Addresses may differ. It is a chain of XXH3-64,
  * each step seeded by the one before, the first by 0: deterministic, checksum,
  * chunk_bytes, window, priorities, number of reducers, then for each reducer the bytes of
- * its id and its lanes, then the number of shards and each shard's owner as an index;
- * numbers as 8 bytes, little-endian. */
+ * its id and its lanes, then the number of shards and each shard's owner as an index. If
+ * there are groups: their number, then for each the bytes of its name and its relay of
+ * each shard, RS_NO_RELAY for none. Numbers as 8 bytes, little-endian. */
 uint64_t rs_config_digest(const struct rs_config *cfg);
 
 /* Returns the part that a worker's exchange needs; it borrows from cfg. */

@@ -32,5 +32,12 @@ uint64_t rs_config_digest(const struct rs_config *cfg)
 	d = digest_number(d, cfg->sharding.shards);
 	for (unsigned i = 0; i < cfg->sharding.shards; i++)
 		d = digest_number(d, cfg->sharding.owner[i]);
+	if (cfg->groups_n)
+		d = digest_number(d, cfg->groups_n);
+	for (unsigned g = 0; g < cfg->groups_n; g++) {
+		d = XXH3_64bits_withSeed(cfg->groups[g].name, strlen(cfg->groups[g].name), d);
+		for (unsigned s = 0; s < cfg->sharding.shards; s++)
+			d = digest_number(d, cfg->relays[g * cfg->sharding.shards + s]);
+	}
 	return d;
 }

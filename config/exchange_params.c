@@ -17,6 +17,8 @@ struct exchange_params rs_config_exchange(const struct rs_config *cfg)
 	    .reducers_n = cfg->reducers_n,
 	    .home = cfg->sharding.owner,
 	    .shards = cfg->sharding.shards,
+	    .groups_n = cfg->groups_n,
+	    .relays = cfg->relays,
 	    .chunk_bytes = cfg->sharding.chunk_bytes,
 	    .window = cfg->sharding.window,
 	    .ahead = ahead < RS_WINDOW_MAX ? (unsigned)ahead : RS_WINDOW_MAX,

@@ -23,6 +23,9 @@ struct rs_reducer {
 	bool shared;                  /* other reducers have the same address: it is a name of several machines */
 };
 
+/* In place of a relay: the shard's chunks go straight to the shard's reducer. */
+#define RS_NO_RELAY UINT16_MAX
+
 /* What happens to a contribution with NaN or infinity in it. */
 enum rs_nonfinite { RS_NONFINITE_OFF, RS_NONFINITE_LOG, RS_NONFINITE_FAIL };
 
@@ -32,10 +35,14 @@ enum rs_rebalance { RS_REBALANCE_OFF, RS_REBALANCE_LOG, RS_REBALANCE_ON };
 /* A part of struct rs_config, whose comments hold here too. All ranks of a job must have
  * the same digest. */
 struct exchange_params {
-	const struct rs_reducer *reducers; /* borrowed from the configuration, as is home */
+	const struct rs_reducer *reducers; /* borrowed from the configuration, as are home and relays */
 	unsigned reducers_n;
 	const uint16_t *home; /* [shards]: index of the reducer that owns a shard in the map */
 	unsigned shards;
+	unsigned groups_n;      /* 0: no groups are declared */
+	unsigned group;         /* index of this rank's group; set when a job is opened (config/group.h) */
+	const uint16_t *relays; /* [groups_n * shards]: index of the reducer that relays a shard for a group;
+				   RS_NO_RELAY: none. Entry group * shards + shard; NULL without groups */
 	uint32_t chunk_bytes;
 	unsigned window, priorities;
 	unsigned ahead; /* most chunks without a result on a lane; more than `window`: the job is decoupled */

@@ -14,6 +14,8 @@ enum {
 	RS_PATH_LEN = 1024,    /* bytes of a file or socket path, terminator included */
 	RS_REDUCERS_MAX = 256, /* reducers in one file */
 	RS_SHARDS_MAX = 4096,  /* shards in one map */
+	RS_GROUPS_MAX = 64,    /* groups of workers in one file */
+	RS_NETWORKS_MAX = 64,  /* networks of one group */
 	RS_LANES_MAX = 64,     /* lanes of one reducer, that is, connections of one worker to one reducer */
 	RS_WORLD_MAX = 4096,   /* ranks of one job */
 	RS_WINDOW_MAX = 1024,  /* chunks without a result on one lane */
