@@ -110,12 +110,31 @@ static int fail_unknown(const struct reading *r, const char *section, const stru
 static int read_keys(struct reading *r, const struct schema_section *section, int index, void *base,
 		     const struct ydoc_node *mapping);
 
+/* Returns the kinds, as bits, of a value that is read when all other keys are known; 0:
+ * the key's value is read at once. */
+static unsigned later_kinds(const struct schema_key *key)
+{
+	switch (key->type) {
+	case SCHEMA_MAP:
+		return 1U << YDOC_MAPPING;
+	case SCHEMA_NODES:
+		return 1U << YDOC_TEXT;
+	case SCHEMA_NETWORKS:
+		return 1U << YDOC_LIST;
+	case SCHEMA_RELAYS:
+		return 1U << YDOC_LIST | 1U << YDOC_MAPPING;
+	default:
+		return 0;
+	}
+}
+
 /* Reads one key and its value; index is that of a reducer, -1 elsewhere. */
 static int read_key(struct reading *r, const struct schema_section *section, int index, void *base,
 		    const struct ydoc_node *name)
 {
 	const struct ydoc_node *value = name->next;
 	const struct schema_key *key;
+	unsigned later;
 	char path[64];
 
 	key = name->kind == YDOC_TEXT ? schema_find(section->name, name->text) : NULL;
@@ -126,8 +145,9 @@ static int read_key(struct reading *r, const struct schema_section *section, int
 		return ydoc_fail(r->doc, name, path, r->e, "found a second time, expected once (first in line %u)",
 				 r->seen[key - schema_keys]->line);
 	r->seen[key - schema_keys] = value;
-	if (key->type == SCHEMA_MAP)
-		return value->kind == YDOC_MAPPING ? RS_OK : fail_value(r, key, path, value);
+	later = later_kinds(key);
+	if (later)
+		return later >> value->kind & 1 && !value->nothing ? RS_OK : fail_value(r, key, path, value);
 	if (key->type == SCHEMA_WIRE && value->kind == YDOC_MAPPING)
 		return read_keys(r, &(struct schema_section){.name = "job.wire"}, -1, base, value);
 	if (value->kind != YDOC_TEXT || value->nothing || !value_parse(key, value->text, base))
@@ -207,12 +227,12 @@ static int read_list(struct reading *r, const struct schema_section *section, co
 
 	for (const struct ydoc_node *item = list->child; list->kind == YDOC_LIST && item; item = item->next)
 		n++;
-	if (n == 0 || n > section->max) {
+	if (n < section->min || n > section->max) {
 		ydoc_describe(list, found, sizeof found);
 		if (list->kind == YDOC_LIST)
 			snprintf(found, sizeof found, "a list of %u", n);
-		return ydoc_fail(r->doc, list, section->name, r->e, "found %s, expected a list of 1 to %u %s", found,
-				 section->max, section->name);
+		return ydoc_fail(r->doc, list, section->name, r->e, "found %s, expected a list of %u to %u %s", found,
+				 section->min, section->max, section->name);
 	}
 	items = calloc(n, section->item_size);
 	if (!items)
@@ -451,7 +471,9 @@ static int finish(struct reading *r)
 	rs_config_choose(cfg);
 	name_hosts(cfg);
 	rc = finish_map(r);
-	return rc ? rc : check_decoupled(r);
+	if (!rc)
+		rc = check_decoupled(r);
+	return rc ? rc : groups_read(cfg, r->doc, r->e);
 }
 
 int rs_config_parse_all(struct rs_config *ret_cfg, const char *name, const void *text, size_t len,

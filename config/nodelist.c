@@ -11,18 +11,26 @@ enum { DIGITS_MAX = 9 }; /* of a number in brackets */
 
 /* A text while it is read. */
 struct reading {
-	const char *variable, *text;
+	const char *variable, *text; /* variable NULL: the text is from elsewhere */
 	struct nodelist list;
 	unsigned room; /* names that list has memory for */
 	struct rs_err *e;
 };
 
+/* Puts the variable in front of a sentence. Returns rc, its code. */
+static int name_variable(const struct reading *r, int rc)
+{
+	return r->variable ? rs_wrap(r->e, "environment variable %s", r->variable) : rc;
+}
+
 static int fail_at(const struct reading *r, const char *at, const char *expected)
 {
-	return rs_fail(r->e, RS_ECONFIG,
-		       "environment variable %s: found \"%.60s\"%s, expected a list of nodes such as n[01-03,7]; at "
-		       "character %zu %s was expected",
-		       r->variable, r->text, strlen(r->text) > 60 ? "..." : "", (size_t)(at - r->text) + 1, expected);
+	int rc = rs_fail(r->e, RS_ECONFIG,
+			 "found \"%.60s\"%s, expected a list of nodes such as n[01-03,7]; at character %zu %s was "
+			 "expected",
+			 r->text, strlen(r->text) > 60 ? "..." : "", (size_t)(at - r->text) + 1, expected);
+
+	return name_variable(r, rc);
 }
 
 static int add_name(struct reading *r, const char *at, const char *name)
@@ -32,9 +40,9 @@ static int add_name(struct reading *r, const char *at, const char *name)
 	if (!name[0])
 		return fail_at(r, at, "a name");
 	if (l->n == NODELIST_MAX)
-		return rs_fail(r->e, RS_ECONFIG,
-			       "environment variable %s: found more than %d nodes in \"%.60s\", expected fewer",
-			       r->variable, NODELIST_MAX, r->text);
+		return name_variable(r,
+				     rs_fail(r->e, RS_ECONFIG, "found more than %d nodes in \"%.60s\", expected fewer",
+					     NODELIST_MAX, r->text));
 	if (l->n == r->room) {
 		unsigned room = r->room ? 2 * r->room : 16;
 		void *bigger = realloc(l->name, room * sizeof *l->name);

@@ -15,9 +15,9 @@ struct nodelist {
 	char (*name)[RS_HOST_MAX]; /* owned */
 };
 
-/* Reads the text of an environment variable. Release *ret with nodelist_close(). Errors:
- * RS_ECONFIG naming the variable, its text, where it is wrong and what was expected;
- * RS_ENOMEM. */
+/* Reads the text of an environment variable, or with variable NULL another text. Release
+ * *ret with nodelist_close(). Errors: RS_ECONFIG naming the variable, its text, where it
+ * is wrong and what was expected; RS_ENOMEM. */
 int nodelist_read(struct nodelist *ret, const char *variable, const char *text, struct rs_err *e);
 void nodelist_close(struct nodelist *l);
 

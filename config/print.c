@@ -2,6 +2,8 @@
 /* Output from the table of keys: the effective configuration and the reference. */
 #include "common/credential.h"
 #include "config/config.h"
+#include "config/groups.h"
+#include "config/network.h"
 #include "config/schema.h"
 #include "config/value.h"
 
@@ -71,6 +73,13 @@ static void print_key(const struct schema_key *key, const void *base, const char
 	fputc('\n', out);
 }
 
+/* Which reducer has which shards, for print_owner. */
+struct owners {
+	const struct rs_config *cfg;
+	const uint16_t *owner; /* [cfg->sharding.shards] */
+	const char *indent;
+};
+
 static void print_owner_name(const struct rs_config *cfg, unsigned reducer, FILE *out)
 {
 	fputs("\": ", out);
@@ -80,11 +89,11 @@ static void print_owner_name(const struct rs_config *cfg, unsigned reducer, FILE
 
 /* Writes the shards of one reducer as lines `"0-3,8": r0`, in several lines since YAML
  * accepts no key above 1 KiB. */
-static void print_owner(const struct rs_config *cfg, unsigned reducer, FILE *out)
+static void print_owner(const struct owners *o, unsigned reducer, FILE *out)
 {
 	enum { WIDTH = 72 };
-	const uint16_t *owner = cfg->sharding.owner;
-	unsigned shards = cfg->sharding.shards;
+	const uint16_t *owner = o->owner;
+	unsigned shards = o->cfg->sharding.shards;
 	int width = 0;
 
 	for (unsigned s = 0, end; s < shards; s = end + 1) {
@@ -93,20 +102,30 @@ static void print_owner(const struct rs_config *cfg, unsigned reducer, FILE *out
 			continue;
 		while (end + 1 < shards && owner[end + 1] == reducer)
 			end++;
-		width += fprintf(out, "%s%u", width ? "," : "    \"", s);
+		width += width ? fprintf(out, ",%u", s) : fprintf(out, "%s\"%u", o->indent, s);
 		if (end > s)
 			width += fprintf(out, "-%u", end);
 		if (width >= WIDTH) {
-			print_owner_name(cfg, reducer, out);
+			print_owner_name(o->cfg, reducer, out);
 			width = 0;
 		}
 	}
 	if (width)
-		print_owner_name(cfg, reducer, out);
+		print_owner_name(o->cfg, reducer, out);
+}
+
+/* Writes a map `KEY:` of shards and their reducers, without those that have none. */
+static void print_owners(const struct owners *o, const char *key, FILE *out)
+{
+	fprintf(out, "%.*s%s:\n", (int)strlen(o->indent) - 2, o->indent, key);
+	for (unsigned reducer = 0; reducer < o->cfg->reducers_n; reducer++)
+		print_owner(o, reducer, out);
 }
 
 static void print_section(const struct rs_config *cfg, const struct schema_section *section, FILE *out)
 {
+	const struct owners owners = {.cfg = cfg, .owner = cfg->sharding.owner, .indent = "    "};
+
 	fprintf(out, "%s:\n", section->name);
 	for (unsigned i = 0; i < schema_keys_n; i++) {
 		const struct schema_key *key = &schema_keys[i];
@@ -117,10 +136,58 @@ static void print_section(const struct rs_config *cfg, const struct schema_secti
 			print_key(key, cfg, "  ", out);
 			continue;
 		}
-		fprintf(out, "  %s:\n", key->key);
-		for (unsigned reducer = 0; reducer < cfg->reducers_n; reducer++)
-			print_owner(cfg, reducer, out);
+		print_owners(&owners, key->key, out);
 	}
+}
+
+/* Writes the relays of a group as a list if one gives them, since maps may be long. */
+static void print_relays(const struct rs_config *cfg, unsigned group, const char *key, FILE *out)
+{
+	const struct owners owners = {
+	    .cfg = cfg, .owner = cfg->relays + (size_t)group * cfg->sharding.shards, .indent = "      "};
+	uint16_t list[RS_REDUCERS_MAX];
+	unsigned n = groups_relay_list(cfg, group, list), shard = 0;
+
+	if (n) {
+		fprintf(out, "    %s: [", key);
+		for (unsigned i = 0; i < n; i++) {
+			fputs(i ? ", " : "", out);
+			print_string(cfg->reducers[list[i]].id, out);
+		}
+		fputs("]\n", out);
+		return;
+	}
+	while (shard < cfg->sharding.shards && owners.owner[shard] == RS_NO_RELAY)
+		shard++;
+	if (shard < cfg->sharding.shards)
+		print_owners(&owners, key, out);
+}
+
+/* Writes a key of a group that has no single field. One without a value is left out. */
+static void print_group_key(const struct rs_config *cfg, unsigned index, const struct schema_key *key, FILE *out)
+{
+	const struct rs_group *group = &cfg->groups[index];
+	char text[NETWORK_TEXT];
+
+	if (key->type == SCHEMA_NODES && group->nodes) {
+		fprintf(out, "    %s: ", key->key);
+		print_quoted(group->nodes, out);
+		fputc('\n', out);
+	} else if (key->type == SCHEMA_NETWORKS && group->addresses_n) {
+		fprintf(out, "    %s: [", key->key);
+		for (unsigned i = 0; i < group->addresses_n; i++) {
+			network_format(&group->addresses[i], text);
+			fprintf(out, "%s\"%s\"", i ? ", " : "", text);
+		}
+		fputs("]\n", out);
+	} else if (key->type == SCHEMA_RELAYS) {
+		print_relays(cfg, index, key->key, out);
+	}
+}
+
+static bool is_group_key(const struct schema_key *key)
+{
+	return key->type == SCHEMA_NODES || key->type == SCHEMA_NETWORKS || key->type == SCHEMA_RELAYS;
 }
 
 /* An empty list is left out, as it is in the file. */
@@ -139,7 +206,10 @@ static void print_list(const struct rs_config *cfg, const struct schema_section 
 		for (unsigned i = 0; i < schema_keys_n; i++) {
 			if (strcmp(schema_keys[i].section, section->name) != 0)
 				continue;
-			print_key(&schema_keys[i], items + (size_t)item * section->item_size, indent, out);
+			if (is_group_key(&schema_keys[i]))
+				print_group_key(cfg, item, &schema_keys[i], out);
+			else
+				print_key(&schema_keys[i], items + (size_t)item * section->item_size, indent, out);
 			indent = "    ";
 		}
 	}
@@ -188,11 +258,44 @@ static const char intro[] =
     "several\n"
     "documents in a file, and files above 256 KiB are refused.\n"
     "\n"
-    "All ranks of a job must have the same `job.deterministic`, `job.checksum`, `job.failover` and `sharding`, and "
-    "the same\n"
-    "reducers with the same `id` and `lanes` in the same order; a rank that differs is refused when it joins. "
-    "Addresses may\n"
-    "differ.\n"
+    "All ranks of a job must have the same `job.deterministic`, `job.checksum`, `job.failover`, `sharding` and groups "
+    "with the\n"
+    "same relays, and the same reducers with the same `id` and `lanes` in the same order; a rank that differs is "
+    "refused when it\n"
+    "joins. Addresses may differ.\n"
+    "\n"
+    "## Racks and zones\n"
+    "\n"
+    "If the links between racks or zones are slower than those inside, name the racks in `groups`. Each worker still "
+    "connects to\n"
+    "every reducer. But of an all-reduce of more than 64 KiB, a worker sends the chunks of a shard to the reducer that "
+    "relays this\n"
+    "shard for its group. The relay adds what the ranks of its group have sent, and sends one partial sum on to the "
+    "shard's\n"
+    "reducer. The result returns the same way. So the link of a rack carries each gradient once each way, and not once "
+    "for each\n"
+    "worker. A relay is a reducer as any other one: a reducer may relay for its rack and own shards at the same time. "
+    "Shards\n"
+    "without a relay, and shards of the relay itself, go straight to their reducer.\n"
+    "[two-racks.yaml](examples/two-racks.yaml) has all of it.\n"
+    "\n"
+    "Give the same file to the reducers that relay: they connect to the reducers that it names. A relay that is lost "
+    "is "
+    "replaced\n"
+    "by the others of its group, so `job.failover` must be `retain`. `sharding.rebalance` must not be `on`.\n"
+    "\n"
+    "A rank is in the group\n"
+    "\n"
+    "1. whose name is in its variable `REDUCTION_GROUP`; else\n"
+    "2. whose `nodes` has its host name, as a whole or up to the first dot; else\n"
+    "3. whose `addresses` has an address of one of its interfaces; else\n"
+    "4. whose name is that of its switch in Slurm, the last but one part of `SLURM_TOPOLOGY_ADDR`.\n"
+    "\n"
+    "With an agent these are the variable, name and addresses of the agent. A rank that is in no group, or in several "
+    "by the same\n"
+    "rule, cannot open a communicator: the error names its host, its addresses and the groups. `reductionctl map FILE` "
+    "prints\n"
+    "which reducers relay for which group, and the group of the machine on which it runs.\n"
     "\n"
     "## Planning the shard map\n"
     "\n"

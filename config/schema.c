@@ -30,9 +30,9 @@ static const char *const plan_wire_words[] = {"fp32", "bf16", "fp16", "fp8",
 					      "int8", "int4", NULL}; /* as enum rs_plan_wire */
 static const char *const format_words[] = {"text", "json", NULL};
 
-#define LIST(array, most)                                                                                              \
+#define LIST(array, least, most)                                                                                       \
 	.item_size = sizeof(*((struct rs_config *)0)->array), .items = offsetof(struct rs_config, array),              \
-	.count = offsetof(struct rs_config, array##_n), .max = (most)
+	.count = offsetof(struct rs_config, array##_n), .min = (least), .max = (most)
 
 const struct schema_section schema_sections[] = {
     {.name = "job", .help = "What all ranks of a job must agree on, and the job's name. Read by workers and agents"},
@@ -40,10 +40,14 @@ const struct schema_section schema_sections[] = {
      .help =
 	 "The reducers of the job, a list; without it there is one, r0 at 127.0.0.1:7600. Read by workers, agents and "
 	 "`reductionctl`",
-     LIST(reducers, RS_REDUCERS_MAX)},
+     LIST(reducers, 1, RS_REDUCERS_MAX)},
     {.name = "sharding",
      .help = "How buffers are cut into chunks, and which reducer sums which chunks. Read by workers "
 	     "and agents"},
+    {.name = "groups",
+     .help = "Workers that are near to each other, a list: see [Racks and zones](#racks-and-zones). All ranks of a job "
+	     "must have the same groups and relays. Read by workers and agents, and by reducers that relay",
+     LIST(groups, 2, RS_GROUPS_MAX)},
     {.name = "server",
      .help = "The reducer: its addresses, its limits and whom it trusts. Read by reduction-server only"},
     {.name = "agent",
@@ -54,7 +58,7 @@ const struct schema_section schema_sections[] = {
     {.name = "access",
      .help = "With `security.tls: mutual`, which workers may join which jobs, a list: a worker whose certificate "
 	     "matches no entry is refused. Read by reduction-server only",
-     LIST(access, RS_ACCESS_MAX)},
+     LIST(access, 1, RS_ACCESS_MAX)},
     {.name = "logging",
      .help = "What is logged on standard error. Logging never blocks: lines that cannot be written are dropped, and "
 	     "the next line states how many. Events that unauthenticated peers can cause are limited to a few lines a "
@@ -64,13 +68,14 @@ const struct schema_section schema_sections[] = {
 	     "Each key has an option of the same name, with `-` for `_`"},
     {.name = "workers",
      .help = "Read by `reductionctl plan` only: the workers, a list; needed only if their machines or links differ",
-     LIST(workers, RS_WORLD_MAX)},
+     LIST(workers, 1, RS_WORLD_MAX)},
 };
 const unsigned schema_sections_n = sizeof schema_sections / sizeof schema_sections[0];
 
 #define AT(sec, field)                                                                                                 \
 	.offset = offsetof(struct rs_config, sec.field), .size = sizeof(((struct rs_config *)0)->sec.field)
 #define AT_REDUCER(field) .offset = offsetof(struct rs_reducer, field), .size = sizeof(((struct rs_reducer *)0)->field)
+#define AT_GROUP(field)   .offset = offsetof(struct rs_group, field), .size = sizeof(((struct rs_group *)0)->field)
 #define AT_ACCESS(field)  .offset = offsetof(struct rs_access, field), .size = sizeof(((struct rs_access *)0)->field)
 #define AT_WORKER(field)  .offset = offsetof(struct rs_worker, field), .size = sizeof(((struct rs_worker *)0)->field)
 
@@ -195,6 +200,17 @@ const struct schema_key schema_keys[] = {
  "save at least 10 % of the communication: `log` writes what they would be and why, `on` sets them for all ranks while "
  "the job runs, `off` measures nothing. With `on` and `shards: auto` there are at least 256 shards, so that shares "
  "can be fine. Needs `failover: retain`. All ranks must use the same value, since the number of shards depends on it"},
+
+{"groups", "name", SCHEMA_NAME, AT_GROUP(name), .min = 1, .max = RS_NAME_MAX - 1,
+ .help = "Name of the group, unique in the list"},
+{"groups", "nodes", SCHEMA_NODES, .def = "",
+ .help = "Host names of its workers in Slurm's notation, as in `gpu-a[0-3,7]`: full names, or up to the first dot"},
+{"groups", "addresses", SCHEMA_NETWORKS, .def = "",
+ .help = "Networks in which its workers have an address, as in `[10.1.0.0/16]`; at most 64"},
+{"groups", "relays", SCHEMA_RELAYS, .def = "",
+ .help = "Reducers that relay for this group: which for which shards, as in `{0-31: ra0, 32-63: ra1}`, or a list, as "
+ "in `[ra0, ra1]`, over which the shards of other reducers are distributed evenly. A reducer may relay for one group "
+ "only. Shards without a relay go straight to their reducer"},
 
 {"server", "listen", SCHEMA_ADDRESS, AT(server, listen), .min = 0, .max = 65535, .step = 7600,
  .def = "127.0.0.1:7600",

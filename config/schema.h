@@ -28,6 +28,9 @@ enum schema_type {
 	SCHEMA_ENUM, /* bool, uint8_t or int: the index in words */
 	SCHEMA_WIRE, /* job.wire: a word for its keys up and down, which are in section job.wire, or all its keys */
 	SCHEMA_MAP,  /* the shard map, which has no single field */
+	SCHEMA_NODES,    /* as the next two a part of a group, which config/groups.c reads: a list of nodes as a text */
+	SCHEMA_NETWORKS, /* a list of networks */
+	SCHEMA_RELAYS,   /* a map as the shard map, or a list of reducers */
 };
 
 /* One key of the configuration file. */
@@ -51,8 +54,8 @@ struct schema_section {
 	const char *help;
 	uint16_t item_size; /* of a list of mappings: bytes of an element's struct; 0 for a section of keys */
 	uint16_t items,
-	    count;    /* of a list: position of the pointer to the elements, and of their number, in struct rs_config */
-	unsigned max; /* of a list: most elements */
+	    count; /* of a list: position of the pointer to the elements, and of their number, in struct rs_config */
+	unsigned min, max; /* of a list: fewest and most elements */
 };
 
 extern const struct schema_key schema_keys[];

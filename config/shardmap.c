@@ -177,8 +177,9 @@ static int scan_range(const char **text, unsigned *ret_first, unsigned *ret_last
 
 /* The map while it is read. by[s] is the node that assigned shard s. */
 struct reading {
-	struct rs_config *cfg;
+	const struct rs_config *cfg;
 	const struct ydoc *doc;
+	const char *path; /* of the map's key */
 	struct rs_err *e;
 	unsigned shards; /* names that may be used */
 	unsigned highest;
@@ -186,7 +187,8 @@ struct reading {
 	const struct ydoc_node *by[RS_SHARDS_MAX];
 };
 
-static int fail_reducer(const struct reading *r, const struct ydoc_node *value)
+static int fail_reducer(const struct rs_config *cfg, const struct ydoc *doc, const struct ydoc_node *value,
+			const char *path, struct rs_err *e)
 {
 	char found[80], known[256] = "";
 	const char *nearest = NULL;
@@ -194,35 +196,44 @@ static int fail_reducer(const struct reading *r, const struct ydoc_node *value)
 	size_t len = 0;
 
 	ydoc_describe(value, found, sizeof found);
-	for (unsigned i = 0; i < r->cfg->reducers_n && value->kind == YDOC_TEXT; i++) {
-		unsigned d = schema_distance(value->text, r->cfg->reducers[i].id);
+	for (unsigned i = 0; i < cfg->reducers_n && value->kind == YDOC_TEXT; i++) {
+		unsigned d = schema_distance(value->text, cfg->reducers[i].id);
 
-		if (d < least && schema_is_near(value->text, r->cfg->reducers[i].id, d)) {
+		if (d < least && schema_is_near(value->text, cfg->reducers[i].id, d)) {
 			least = d;
-			nearest = r->cfg->reducers[i].id;
+			nearest = cfg->reducers[i].id;
 		}
 	}
 	if (nearest)
-		return ydoc_fail(r->doc, value, "sharding.map", r->e, "found %s, expected a reducer; did you mean %s?",
-				 found, nearest);
-	for (unsigned i = 0; i < r->cfg->reducers_n && len < sizeof known; i++)
-		len += (size_t)snprintf(known + len, sizeof known - len, "%s%s", i ? ", " : "", r->cfg->reducers[i].id);
-	return ydoc_fail(r->doc, value, "sharding.map", r->e, "found %s, expected a reducer, one of %s", found, known);
+		return ydoc_fail(doc, value, path, e, "found %s, expected a reducer; did you mean %s?", found, nearest);
+	for (unsigned i = 0; i < cfg->reducers_n && len < sizeof known; i++)
+		len += (size_t)snprintf(known + len, sizeof known - len, "%s%s", i ? ", " : "", cfg->reducers[i].id);
+	return ydoc_fail(doc, value, path, e, "found %s, expected a reducer, one of %s", found, known);
+}
+
+int shardmap_reducer(uint16_t *ret, const struct rs_config *cfg, const struct ydoc *doc, const struct ydoc_node *value,
+		     const char *path, struct rs_err *e)
+{
+	for (unsigned i = 0; i < cfg->reducers_n && value->kind == YDOC_TEXT; i++)
+		if (strcmp(cfg->reducers[i].id, value->text) == 0) {
+			*ret = (uint16_t)i;
+			return RS_OK;
+		}
+	return fail_reducer(cfg, doc, value, path, e);
 }
 
 static int take_range(struct reading *r, const struct ydoc_node *key, unsigned first, unsigned last, uint16_t owner)
 {
 	if (last >= r->shards) {
 		if (r->cfg->sharding.shards)
-			return ydoc_fail(r->doc, key, "sharding.map", r->e,
+			return ydoc_fail(r->doc, key, r->path, r->e,
 					 "found shard %u, expected 0 to %u since there are %u shards", last,
 					 r->shards - 1, r->shards);
-		return ydoc_fail(r->doc, key, "sharding.map", r->e, "found shard %u, expected 0 to %u", last,
-				 r->shards - 1);
+		return ydoc_fail(r->doc, key, r->path, r->e, "found shard %u, expected 0 to %u", last, r->shards - 1);
 	}
 	for (unsigned s = first; s <= last; s++) {
 		if (r->by[s])
-			return ydoc_fail(r->doc, key, "sharding.map", r->e,
+			return ydoc_fail(r->doc, key, r->path, r->e,
 					 "shard %u belongs to %s (line %u) and %s (line %u), expected one reducer", s,
 					 r->cfg->reducers[r->owner[s]].id, r->by[s]->line, r->cfg->reducers[owner].id,
 					 key->line);
@@ -238,15 +249,13 @@ static int take_range(struct reading *r, const struct ydoc_node *key, unsigned f
 static int take_entry(struct reading *r, const struct ydoc_node *key, const struct ydoc_node *value)
 {
 	const char *at = key->text;
-	unsigned first, last, owner = 0;
+	unsigned first, last;
+	uint16_t owner;
 	char found[80];
-	int more;
+	int more, rc = shardmap_reducer(&owner, r->cfg, r->doc, value, r->path, r->e);
 
-	while (value->kind == YDOC_TEXT && owner < r->cfg->reducers_n &&
-	       strcmp(r->cfg->reducers[owner].id, value->text) != 0)
-		owner++;
-	if (value->kind != YDOC_TEXT || owner == r->cfg->reducers_n)
-		return fail_reducer(r, value);
+	if (rc)
+		return rc;
 	if (key->kind != YDOC_TEXT || key->nothing || !*at)
 		more = -1;
 	else
@@ -254,8 +263,7 @@ static int take_entry(struct reading *r, const struct ydoc_node *key, const stru
 	while (more > 0) {
 		more = scan_range(&at, &first, &last);
 		if (more > 0) {
-			int rc = take_range(r, key, first, last, (uint16_t)owner);
-
+			rc = take_range(r, key, first, last, owner);
 			if (rc)
 				return rc;
 		}
@@ -263,7 +271,7 @@ static int take_entry(struct reading *r, const struct ydoc_node *key, const stru
 	if (more == 0)
 		return RS_OK;
 	ydoc_describe(key, found, sizeof found);
-	return ydoc_fail(r->doc, key, "sharding.map", r->e, "found %s, expected shards as 7, 0-15 or \"0-3,8\"", found);
+	return ydoc_fail(r->doc, key, r->path, r->e, "found %s, expected shards as 7, 0-15 or \"0-3,8\"", found);
 }
 
 static int check_complete(const struct reading *r, const struct ydoc_node *map)
@@ -286,7 +294,7 @@ static int check_complete(const struct reading *r, const struct ydoc_node *map)
 	}
 	if (count == 0)
 		return RS_OK;
-	return ydoc_fail(r->doc, map, "sharding.map", r->e,
+	return ydoc_fail(r->doc, map, r->path, r->e,
 			 count == 1 ? "shard %s%s belongs to no reducer, expected an owner for all %u"
 				    : "shards %s%s belong to no reducer, expected an owner for all %u",
 			 missing, len >= sizeof missing ? "..." : "", r->shards);
@@ -300,24 +308,26 @@ static int read_entries(struct reading *r, const struct ydoc_node *map)
 		if (rc)
 			return rc;
 	}
-	if (!r->cfg->sharding.shards)
-		r->shards = r->highest + 1;
-	return check_complete(r, map);
+	return RS_OK;
 }
 
 int shardmap_read(struct rs_config *cfg, const struct ydoc *doc, const struct ydoc_node *map, struct rs_err *e)
 {
-	struct reading *r;
+	struct reading *r = calloc(1, sizeof *r); /* too large for the stack of a thread */
 	int rc;
 
-	r = calloc(1, sizeof *r); /* too large for the stack of a thread */
 	if (!r)
 		return rs_oom(e, 0, "the shard map");
 	r->cfg = cfg;
 	r->doc = doc;
+	r->path = "sharding.map";
 	r->e = e;
 	r->shards = cfg->sharding.shards ? cfg->sharding.shards : RS_SHARDS_MAX;
 	rc = read_entries(r, map);
+	if (!rc && !cfg->sharding.shards)
+		r->shards = r->highest + 1;
+	if (!rc)
+		rc = check_complete(r, map);
 	if (rc)
 		goto free_reading;
 	cfg->sharding.owner = malloc(r->shards * sizeof *cfg->sharding.owner);
@@ -328,6 +338,26 @@ int shardmap_read(struct rs_config *cfg, const struct ydoc *doc, const struct yd
 	memcpy(cfg->sharding.owner, r->owner, r->shards * sizeof *cfg->sharding.owner);
 	cfg->sharding.shards = r->shards;
 free_reading:
+	free(r);
+	return rc;
+}
+
+int shardmap_read_relays(uint16_t *ret, const struct rs_config *cfg, const struct ydoc *doc,
+			 const struct ydoc_node *map, const char *path, struct rs_err *e)
+{
+	struct reading *r = calloc(1, sizeof *r);
+	int rc;
+
+	if (!r)
+		return rs_oom(e, 0, "the map of relays");
+	r->cfg = cfg;
+	r->doc = doc;
+	r->path = path;
+	r->e = e;
+	r->shards = cfg->sharding.shards;
+	rc = read_entries(r, map);
+	for (unsigned s = 0; !rc && s < r->shards; s++)
+		ret[s] = r->by[s] ? r->owner[s] : RS_NO_RELAY;
 	free(r);
 	return rc;
 }

@@ -31,4 +31,13 @@ int shardmap_interleave(uint16_t *owner, unsigned shards, const unsigned *counts
  * shards is that of the map. */
 int shardmap_read(struct rs_config *cfg, const struct ydoc *doc, const struct ydoc_node *map, struct rs_err *e);
 
+/* Fills ret[0..cfg->sharding.shards) from a map as {0-31: ra0} that may leave shards out:
+ * those get RS_NO_RELAY. path: of the map, for errors. */
+int shardmap_read_relays(uint16_t *ret, const struct rs_config *cfg, const struct ydoc *doc,
+			 const struct ydoc_node *map, const char *path, struct rs_err *e);
+
+/* Finds the reducer whose id is the text of a node. Errors: RS_ECONFIG. */
+int shardmap_reducer(uint16_t *ret, const struct rs_config *cfg, const struct ydoc *doc, const struct ydoc_node *value,
+		     const char *path, struct rs_err *e);
+
 #endif

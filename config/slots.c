@@ -7,16 +7,6 @@
 #include <string.h>
 #include <strings.h>
 
-/* Returns the address in an element of the list of reducers. */
-static const struct ydoc_node *address_of(const struct ydoc_node *item)
-{
-	const struct ydoc_node *name = item->child;
-
-	while (strcmp(name->text, "address") != 0)
-		name = name->next->next;
-	return name->next;
-}
-
 /* Returns the index of the first reducer with the same address. */
 static unsigned find_same_address(const struct rs_config *cfg, unsigned index)
 {
@@ -40,7 +30,7 @@ static int check_shared(struct rs_config *cfg, const struct ydoc *doc, const str
 	if (rs_config_has_slots(cfg) && !rs_endpoint_of_text(&numeric, cfg->reducers[index].address))
 		return RS_OK;
 	snprintf(path, sizeof path, "reducers[%u]", index);
-	return ydoc_fail(doc, address_of(item), path, e,
+	return ydoc_fail(doc, ydoc_value(item, "address"), path, e,
 			 "found address %s, which reducers[%u] has too, expected different ones, or a name of "
 			 "several machines and job.min_reducers below the number of reducers",
 			 cfg->reducers[index].address, other);
@@ -49,12 +39,9 @@ static int check_shared(struct rs_config *cfg, const struct ydoc *doc, const str
 /* Only slots of a job that may start without them need no address, or share one. */
 int slots_check(struct rs_config *cfg, const struct ydoc *doc, struct rs_err *e)
 {
-	const struct ydoc_node *list = doc->root ? doc->root->child : NULL, *item;
+	const struct ydoc_node *list = ydoc_value(doc->root, "reducers"), *item = list ? list->child : NULL;
 	char path[32];
 
-	while (list && strcmp(list->text, "reducers") != 0)
-		list = list->next->next;
-	item = list ? list->next->child : NULL;
 	for (unsigned i = 0; item && i < cfg->reducers_n; i++, item = item->next) {
 		if (cfg->reducers[i].address[0]) {
 			if (find_same_address(cfg, i) < i && check_shared(cfg, doc, item, i, e))

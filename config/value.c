@@ -348,6 +348,9 @@ bool value_parse(const struct schema_key *key, const char *text, void *base)
 		       value_parse(schema_find("job.wire", "rounding"), "nearest", base) &&
 		       value_parse(schema_find("job.wire", "feedback"), "off", base);
 	case SCHEMA_MAP:
+	case SCHEMA_NODES:
+	case SCHEMA_NETWORKS:
+	case SCHEMA_RELAYS:
 		break;
 	}
 	return false;
@@ -451,6 +454,9 @@ void value_format(const struct schema_key *key, const void *base, char *buf, siz
 		format_wire(base, buf, size);
 		break;
 	case SCHEMA_MAP:
+	case SCHEMA_NODES:
+	case SCHEMA_NETWORKS:
+	case SCHEMA_RELAYS:
 		buf[0] = '\0';
 	}
 }
@@ -547,6 +553,15 @@ void value_expected(const struct schema_key *key, char *buf, size_t size)
 	case SCHEMA_MAP:
 		snprintf(buf, size, "a mapping from shards to reducers, as {0-31: r0, 32-63: r1}");
 		break;
+	case SCHEMA_NODES:
+		snprintf(buf, size, "a list of nodes as a text, such as n[01-03,7]");
+		break;
+	case SCHEMA_NETWORKS:
+		snprintf(buf, size, "a list of networks, as [10.1.0.0/16]");
+		break;
+	case SCHEMA_RELAYS:
+		snprintf(buf, size, "a list of reducers, or a mapping from shards to reducers, as {0-31: r0}");
+		break;
 	}
 }
 
@@ -559,6 +574,9 @@ void value_takes(const struct schema_key *key, char *buf, size_t size)
 					    [SCHEMA_GLOB] = "a pattern",
 					    [SCHEMA_PATH] = "a path",
 					    [SCHEMA_MAP] = "{shards: id}",
+					    [SCHEMA_NODES] = "nodes",
+					    [SCHEMA_NETWORKS] = "[network, ...]",
+					    [SCHEMA_RELAYS] = "[id, ...] or {shards: id}",
 					    [SCHEMA_WIRE] =
 						"same, bf16, fp8, int8, fp16 or int4, or {up, down, rounding}"};
 	char min[32], max[32], step[48] = "", zero[32] = "";

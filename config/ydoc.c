@@ -33,6 +33,14 @@ int ydoc_fail(const struct ydoc *doc, const struct ydoc_node *n, const char *key
 		       key ? ": " : "", what);
 }
 
+const struct ydoc_node *ydoc_value(const struct ydoc_node *mapping, const char *key)
+{
+	for (const struct ydoc_node *name = mapping ? mapping->child : NULL; name; name = name->next->next)
+		if (strcmp(name->text, key) == 0)
+			return name->next;
+	return NULL;
+}
+
 void ydoc_describe(const struct ydoc_node *n, char *buf, size_t size)
 {
 	enum { SHOWN = 48 };

@@ -43,6 +43,10 @@ struct ydoc {
 int ydoc_parse(struct ydoc *ret, const char *name, const char *format, const void *text, size_t len, struct rs_err *e);
 void ydoc_close(struct ydoc *doc);
 
+/* Returns the value of a key; NULL if the mapping (NULL: there is none) does not have it.
+ * All keys of the mapping must be texts. */
+const struct ydoc_node *ydoc_value(const struct ydoc_node *mapping, const char *key);
+
 /* Stores "file:line:column: key: <what>" with the position of node n in *e and returns
  * RS_ECONFIG. key may be NULL. */
 int ydoc_fail(const struct ydoc *doc, const struct ydoc_node *n, const char *key, struct rs_err *e, const char *fmt,

@@ -188,6 +188,9 @@ static bool load(const struct cmdline *cl, int argc, char **argv, struct cmdline
 	st->as_read = st->cfg;
 	st->as_read.reducers = NULL;
 	st->as_read.sharding.owner = NULL;
+	st->as_read.groups = NULL;
+	st->as_read.groups_n = 0;
+	st->as_read.relays = NULL;
 	c->as_read = &st->as_read;
 	if (rs_config_take_log_level(&st->cfg, &e))
 		check_add_other(c, "REDUCTION_LOG", &e);

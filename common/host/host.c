@@ -58,6 +58,9 @@ void host_init(struct host *h, const struct host_options *opt)
 	*h = (struct host){.opt = *opt, .as_read = *opt->as_read, .drain_ms = opt->cfg->timeouts.drain_ms};
 	h->as_read.reducers = NULL;
 	h->as_read.sharding.owner = NULL;
+	h->as_read.groups = NULL;
+	h->as_read.groups_n = 0;
+	h->as_read.relays = NULL;
 	h->records.fd = -1;
 	h->thread = pthread_self();
 	h->started_ms = uv_now(opt->loop);

@@ -71,6 +71,9 @@ void host_renewal_take(struct host *h, const struct rs_config *cfg, const struct
 	r->cfg = *cfg;
 	r->cfg.reducers = NULL;
 	r->cfg.sharding.owner = NULL;
+	r->cfg.groups = NULL;
+	r->cfg.groups_n = 0;
+	r->cfg.relays = NULL;
 	r->cfg.access = NULL;
 	r->cfg.access_n = r->cfg.reducers_n = 0;
 	memcpy(r->stamps, stamps, sizeof r->stamps);

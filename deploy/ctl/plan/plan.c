@@ -2,6 +2,7 @@
 /* From the machines to the best shares, and from shares to whole shards. */
 #include "deploy/ctl/plan/plan.h"
 
+#include "config/groups.h"
 #include "config/shardmap.h"
 
 #include <math.h>
@@ -309,8 +310,9 @@ int plan_apply(const struct plan *p, struct rs_config *cfg, struct rs_err *e)
 	if (!owner)
 		return rs_oom(e, p->shards * sizeof *owner, "the shard map");
 	memcpy(owner, p->owner, p->shards * sizeof *owner);
-	free(cfg->sharding.owner);
-	cfg->sharding.owner = owner;
-	cfg->sharding.shards = p->shards;
+	if (groups_set_map(cfg, owner, p->shards, e)) {
+		free(owner);
+		return RS_ENOMEM;
+	}
 	return RS_OK;
 }

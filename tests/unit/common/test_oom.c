@@ -428,7 +428,8 @@ static int load(void *file, struct rs_err *e)
 
 START_TEST(a_configuration)
 {
-	static const char *const files[] = {NULL, "agent.yaml", "explicit-map.yaml", "plan.yaml", "weighted.yaml"};
+	static const char *const files[] = {NULL,        "agent.yaml",    "explicit-map.yaml",
+					    "plan.yaml", "weighted.yaml", "two-racks.yaml"};
 	char path[80];
 
 	snprintf(path, sizeof path, "config/examples/%s", files[_i] ? files[_i] : "");
@@ -453,7 +454,7 @@ int main(void)
 	tcase_add_test(tc, a_handshake);
 	tcase_add_loop_test(tc, a_message, 0, 2);
 	tcase_add_test(tc, an_event_loop);
-	tcase_add_loop_test(tc, a_configuration, 0, 5);
+	tcase_add_loop_test(tc, a_configuration, 0, 6);
 	suite_add_tcase(suite, tc);
 	runner = srunner_create(suite);
 	srunner_run_all(runner, CK_NORMAL);

@@ -418,6 +418,7 @@ static const struct {
     {R2 "sharding: {priorities: 1}\n", false},
     {R2 "job: {deterministic: true}\n", false},
     {R2 "job: {checksum: true}\n", false},
+    {R2 "groups: [{name: a}, {name: b}]\n", false},
     {R2 "job: {detect_nonfinite: off}\n", true},
     {R2 "job: {wire: fp8}\n", true}, /* each operation has its own */
 };

@@ -41,8 +41,9 @@ static const struct {
 
     /* unknown and repeated keys */
     {"jobs: {}\n", "f:1:1: found unknown section \"jobs\", did you mean job?"},
-    {"xyzzy: {}\n", "f:1:1: found unknown section \"xyzzy\", expected one of job, reducers, sharding, server, agent, "
-		    "timeouts, security, access, logging, plan, workers"},
+    {"xyzzy: {}\n",
+     "f:1:1: found unknown section \"xyzzy\", expected one of job, reducers, sharding, groups, server, agent, "
+     "timeouts, security, access, logging, plan, workers"},
     {"chunk_bytes: 1\n", "f:1:1: found unknown section \"chunk_bytes\", did you mean sharding.chunk_bytes?"},
     {"sharding:\n  shard: 3\n", "f:2:3: sharding: found unknown key \"shard\", did you mean shards?"},
     {"sharding: {chunk: 3}\n", "f:1:12: sharding: found unknown key \"chunk\", did you mean chunk_bytes?"},
