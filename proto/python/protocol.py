@@ -91,15 +91,21 @@ def mac(secret, side, binding, hello, challenge):
     return hmac.digest(secret, text, "sha256")
 
 
-def digest(deterministic, checksum, chunk_bytes, window, priorities, reducers, owner, decoupled=0):
-    """The digest of a configuration. reducers: (id, lanes) of each; owner: the index of each shard's reducer."""
+def digest(deterministic, checksum, chunk_bytes, window, priorities, reducers, owner, decoupled=0, groups=()):
+    """The digest of a configuration. reducers: (id, lanes) of each; owner: the index of each shard's reducer; groups:
+    the name of each, and the index of its relay of each shard, 0xffff for none."""
     d = 0
     steps = [deterministic, checksum, chunk_bytes, window, decoupled, priorities, len(reducers)]
     if not decoupled:
         del steps[4]
     for reducer, lanes in reducers:
         steps += [reducer.encode(), lanes]
-    for step in steps + [len(owner), *owner]:
+    steps += [len(owner), *owner]
+    if groups:
+        steps.append(len(groups))
+    for name, relays in groups:
+        steps += [name.encode(), *relays]
+    for step in steps:
         d = xxh(step if isinstance(step, bytes) else struct.pack("<Q", step), d)
     return d
 

@@ -125,7 +125,9 @@ static int check_handshake(const struct ydoc_node *n, struct rs_err *e)
 struct setup {
 	struct rs_config cfg;
 	struct rs_reducer reducers[RS_REDUCERS_MAX];
+	struct rs_group groups[RS_GROUPS_MAX];
 	uint16_t owner[RS_SHARDS_MAX];
+	uint16_t relays[RS_GROUPS_MAX * RS_SHARDS_MAX];
 };
 
 static void setup_init(struct setup *s)
@@ -133,6 +135,8 @@ static void setup_init(struct setup *s)
 	memset(s, 0, sizeof *s);
 	s->cfg.reducers = s->reducers;
 	s->cfg.sharding.owner = s->owner;
+	s->cfg.groups = s->groups;
+	s->cfg.relays = s->relays;
 }
 
 static int take_owner(struct setup *s, const struct ydoc_node *n, struct rs_err *e)
@@ -159,6 +163,28 @@ static int take_lanes(struct setup *s, const struct ydoc_node *n, struct rs_err 
 		s->reducers[i].lanes = (unsigned)lanes[i];
 	}
 	return rc;
+}
+
+/* Reads the groups, after the shards. */
+static int take_groups(struct setup *s, const struct ydoc_node *n, struct rs_err *e)
+{
+	const struct ydoc_node *list = vectors_get(n, "groups");
+	uint64_t relays[RS_SHARDS_MAX];
+	unsigned shards;
+
+	for (const struct ydoc_node *g = list ? list->child : NULL; g; g = g->next) {
+		uint16_t *to = s->relays + s->cfg.groups_n * s->cfg.sharding.shards;
+
+		if (vectors_numbers(g, "relays", relays, RS_SHARDS_MAX, &shards, e))
+			return e->code;
+		if (shards != s->cfg.sharding.shards || s->cfg.groups_n == RS_GROUPS_MAX)
+			return rs_fail(e, RS_EPROTO, "group %u has not one relay for each shard, or is one too many",
+				       s->cfg.groups_n);
+		for (unsigned i = 0; i < shards; i++)
+			to[i] = (uint16_t)relays[i];
+		snprintf(s->groups[s->cfg.groups_n++].name, RS_NAME_MAX, "%s", vectors_text(g, "name"));
+	}
+	return RS_OK;
 }
 
 static int check_digest(const struct ydoc_node *n, struct rs_err *e)
@@ -188,6 +214,8 @@ static int check_digest(const struct ydoc_node *n, struct rs_err *e)
 		snprintf(to->id, sizeof to->id, "%s", vectors_text(r, "id"));
 	}
 	rc = take_owner(&s, n, e);
+	if (!rc)
+		rc = take_groups(&s, n, e);
 	if (!rc && rs_config_digest(&s.cfg) != want)
 		rc = rs_fail(e, RS_EPROTO, "computed %" PRIu64, rs_config_digest(&s.cfg));
 	return rc;
@@ -569,7 +597,7 @@ static const struct {
 	unsigned entries; /* at least */
 	bool exact;       /* no other input has the same output, except for bad frames */
 } files[] = {
-    {"frames", 56, true},       {"handshakes", 4, true},  {"digests", 14, true},    {"placements", 68, false},
+    {"frames", 56, true},       {"handshakes", 4, true},  {"digests", 18, true},    {"placements", 68, false},
     {"names", 15, true},        {"failover", 100, false}, {"encodings", 80, false}, {"encoded_failover", 100, false},
     {"reconfigure", 79, false}, {"shares", 200, false},
 };
