@@ -40,8 +40,9 @@ struct engine_options {
 	void *user;
 };
 
-/* Starts the thread and returns at once. Errors: RS_ENOMEM, RS_EIO, RS_ECONFIG (an
- * address cannot be parsed). */
+/* Starts the thread and returns at once. Reads the group of this machine from the
+ * environment (config/group.h). Errors: RS_ENOMEM, RS_EIO, RS_ECONFIG (an address cannot
+ * be parsed, or this machine is in no group). */
 int engine_start(struct engine **ret, const struct engine_options *opt, struct rs_err *e);
 
 /* Queues op. Sequence numbers follow the order of calls; callers must serialize them.

@@ -8,6 +8,7 @@
 #include "agent/worker/engine/engine_uv.h"
 #include "common/descriptors.h"
 #include "common/loop_uv.h"
+#include "config/group.h"
 #include "proto/features.h"
 #include "proto/operation.h"
 
@@ -180,6 +181,8 @@ static int engine_init_exchange(struct engine *en, struct rs_err *e)
 	};
 	int rc = rs_kernels_select("auto", &xo.kernels, e);
 
+	if (!rc)
+		rc = rs_group_detect(&xo.params.group, o->cfg, NULL, NULL, e);
 	if (!rc)
 		rc = auth_random(&xo.incarnation, sizeof xo.incarnation, e);
 
