@@ -59,8 +59,9 @@ void check_close(struct check *c);
 bool check_load(struct check *c, struct rs_config *ret, const char *file, bool standard_input);
 /* Does the same without a file, with what rs_cluster_load() finds, else the defaults. */
 bool check_load_cluster(struct check *c, struct rs_config *ret, enum rs_cluster_role role, struct rs_cluster *cluster);
-/* Adds a line about a key. index: of the element if the section is a list, else -1. The
- * position comes from the file, unless the command line has changed the value. */
+/* Adds a line about a key; NULL: about the section. index: of the element if the section
+ * is a list, else -1. The position comes from the file, unless the command line has
+ * changed the value. */
 void check_add(struct check *c, enum check_severity severity, const char *section, int index, const char *key,
 	       const struct rs_err *e);
 /* Adds an error whose cause is not in the file. */
@@ -141,6 +142,8 @@ int check_socket(const char *path, struct rs_err *e);
 /* machine.c */
 /* Warns if a number of bytes exceeds the memory that this machine gives to a process. */
 void check_memory(struct check *c, const char *section, const char *key, uint64_t bytes);
+/* Checks that this machine is in a group and that one has relays, if there are groups. */
+void check_group(struct check *c);
 /* Looks up the names in the addresses of all reducers. */
 void check_names(struct check *c);
 

@@ -75,7 +75,7 @@ bool check_has(const struct check *c, const char *section, const char *key)
 /* Returns whether the command line has changed a value. */
 static bool is_overridden(const struct check *c, const char *section, int index, const char *key)
 {
-	const struct schema_key *k = index < 0 ? schema_find(section, key) : NULL;
+	const struct schema_key *k = index < 0 && key ? schema_find(section, key) : NULL;
 
 	return k && c->as_read && k->size &&
 	       memcmp((const char *)c->cfg + k->offset, (const char *)c->as_read + k->offset, k->size) != 0;
@@ -88,7 +88,7 @@ void check_add(struct check *c, enum check_severity severity, const char *sectio
 	const struct ydoc_node *at = NULL;
 
 	if (index < 0)
-		snprintf(l.key, sizeof l.key, "%s.%s", section, key);
+		snprintf(l.key, sizeof l.key, "%s%s%s", section, key ? "." : "", key ? key : "");
 	else
 		snprintf(l.key, sizeof l.key, "%s[%d].%s", section, index, key);
 	l.of_file = !is_overridden(c, section, index, key);
@@ -260,6 +260,29 @@ static void print_workers(const struct rs_config *cfg, const char *name, FILE *o
 	    plural(cfg->sharding.shards), chunk, cfg->sharding.window, flight);
 }
 
+/* What relays for whom. */
+static void print_group(const struct rs_config *cfg, unsigned group, const char *name, FILE *out)
+{
+	const uint16_t *relays = cfg->relays + (size_t)group * cfg->sharding.shards;
+	bool relay[RS_REDUCERS_MAX] = {false};
+	unsigned shards = 0, n = 0;
+
+	for (unsigned s = 0; s < cfg->sharding.shards; s++)
+		if (relays[s] != RS_NO_RELAY) {
+			n += !relay[relays[s]];
+			relay[relays[s]] = true;
+			shards++;
+		}
+	fprintf(out, "%s: ok: group %s: %u of %u shard%s %s relayed%s", name, cfg->groups[group].name, shards,
+		cfg->sharding.shards, plural(cfg->sharding.shards), shards == 1 ? "is" : "are", n ? " by " : "");
+	for (unsigned i = 0; i < cfg->reducers_n; i++)
+		if (relay[i]) {
+			n--;
+			fprintf(out, "%s%s", cfg->reducers[i].id, n > 1 ? ", " : n ? " and " : "");
+		}
+	fputc('\n', out);
+}
+
 /* What a decoupled job needs in a reducer, as server/core/stripe.c counts it. */
 static void print_decoupled(const struct rs_config *cfg, const char *name, FILE *out)
 {
@@ -301,6 +324,8 @@ void check_print_good(const struct check *c, unsigned roles, FILE *out)
 		print_workers(c->cfg, name, out);
 	if (roles & (CHECK_AGENT | CHECK_WORKER))
 		print_decoupled(c->cfg, name, out);
+	for (unsigned g = 0; roles & (CHECK_AGENT | CHECK_WORKER) && g < c->cfg->groups_n; g++)
+		print_group(c->cfg, g, name, out);
 	if (c->elsewhere)
 		fprintf(out, "%s: checked for %s, without what depends on the machine; there use --role\n", name,
 			words);

@@ -3,6 +3,7 @@
 
 #include "common/address.h"
 #include "common/group_limits.h"
+#include "config/group.h"
 #include "config/value.h"
 
 #include <stdint.h>
@@ -34,6 +35,27 @@ void check_memory(struct check *c, const char *section, const char *key, uint64_
 	rs_fail(&e, RS_ECONFIG, "found %s, expected at most the %s of memory that this machine or unit has", want,
 		have);
 	check_add(c, CHECK_WARNING, section, -1, key, &e);
+}
+
+void check_group(struct check *c)
+{
+	const struct rs_config *cfg = c->cfg;
+	size_t n = (size_t)cfg->groups_n * cfg->sharding.shards, i = 0;
+	unsigned group;
+	struct rs_err e;
+
+	if (!cfg->groups_n)
+		return;
+	while (i < n && cfg->relays[i] == RS_NO_RELAY)
+		i++;
+	if (i == n) {
+		rs_fail(&e, RS_ECONFIG, "no group has a relay: all chunks go straight to their reducers");
+		check_add(c, CHECK_WARNING, "groups", -1, NULL, &e);
+	}
+	if (!rs_group_detect(&group, cfg, NULL, NULL, &e))
+		check_fact(c, "groups: ok: this machine is in group %s", cfg->groups[group].name);
+	else if (!c->elsewhere)
+		check_add(c, CHECK_ERROR, "groups", -1, NULL, &e);
 }
 
 static void check_name(struct check *c, unsigned i, const char *key, const char *address)

@@ -57,6 +57,7 @@ static void check_engine(struct check *c)
 	check_tls(c, RS_TLS_WORKER);
 	if (c->cfg->job.grpc)
 		check_module(c, "job", "transport");
+	check_group(c);
 	if (!c->elsewhere && !c->connects)
 		check_names(c);
 }

@@ -91,6 +91,9 @@ const char *file_name(const struct call *call);
 int take_number(const char *given, const char *option, uint32_t least, uint32_t most, uint32_t *ret, struct rs_err *e);
 int take_seconds(const char *given, const char *option, double least, double most, double *ret, struct rs_err *e);
 
+/* map.c */
+int map_run(const struct call *call, struct rs_err *e);
+
 extern const struct command check_command, plan_command, status_command, events_command, drain_command, reload_command,
     render_command, doctor_command, jobs_command, bundle_command, trace_command, page_command, notice_command;
 

@@ -58,35 +58,6 @@ static int run_print(const struct call *call, struct rs_err *e)
 	return rc;
 }
 
-/* Writes one line for each reducer: number of shards, share of all shards, lanes. */
-static void print_shares(const struct rs_config *cfg)
-{
-	printf("%-20s %-24s %6s %7s %6s\n", "reducer", "address", "shards", "share", "lanes");
-	for (unsigned i = 0; i < cfg->reducers_n; i++) {
-		unsigned shards = 0;
-
-		for (unsigned s = 0; s < cfg->sharding.shards; s++)
-			shards += cfg->sharding.owner[s] == i;
-		printf("%-20s %-24s %6u %6.2f%% %6u\n", cfg->reducers[i].id, cfg->reducers[i].address, shards,
-		       100.0 * shards / cfg->sharding.shards, cfg->reducers[i].lanes);
-	}
-}
-
-static int run_map(const struct call *call, struct rs_err *e)
-{
-	struct rs_config cfg;
-	int rc = load_config(&cfg, call, e);
-
-	if (rc)
-		return rc;
-	print_shares(&cfg);
-	printf("\n%5s  %-20s %4s\n", "shard", "reducer", "lane");
-	for (unsigned s = 0; s < cfg.sharding.shards; s++)
-		printf("%5u  %-20s %4u\n", s, cfg.reducers[cfg.sharding.owner[s]].id, rs_config_lane(&cfg, s));
-	rs_config_close(&cfg);
-	return RS_OK;
-}
-
 static int run_reference(const struct call *call, struct rs_err *e)
 {
 	(void)call;
@@ -98,7 +69,8 @@ static int run_reference(const struct call *call, struct rs_err *e)
 static const struct command own_commands[] = {
     {"print", FILE_OPTIONAL, "print the effective configuration: all keys, with defaults", run_print, print_options,
      PRINT_OPTIONS},
-    {"map", FILE_OPTIONAL, "print each reducer's share, and the reducer and lane of each shard", run_map, NULL, 0},
+    {"map", FILE_OPTIONAL, "print each reducer's share, and the reducer, lane and relays of each shard", map_run, NULL,
+     0},
     {"reference", FILE_NONE, "print the reference of all keys in Markdown", run_reference, NULL, 0},
 };
 enum { OWN_N = sizeof own_commands / sizeof own_commands[0] };

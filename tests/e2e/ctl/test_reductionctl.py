@@ -18,8 +18,9 @@ EXAMPLES = sorted((harness.ROOT / "config/examples").glob("*.yaml"))
 MIXED = str(harness.ROOT / "config/examples/mixed.yaml")
 
 
-def ctl(*args, stdout=subprocess.PIPE):
-    done = subprocess.run([CTL, *args], stdout=stdout, stderr=subprocess.PIPE, text=True, timeout=20 * harness.SCALE)
+def ctl(*args, stdout=subprocess.PIPE, env=None):
+    done = subprocess.run([CTL, *args], stdout=stdout, stderr=subprocess.PIPE, text=True, env=os.environ | (env or {}),
+                          timeout=20 * harness.SCALE)  # fmt: skip
     return done.returncode, done.stdout, done.stderr
 
 
@@ -82,6 +83,59 @@ class Reductionctl(unittest.TestCase):
         lines = [line.split() for line in out.splitlines()]
         self.assertEqual(lines[1:3], [["a", "x:7600", "3", "75.00%", "2"], ["b", "y:7600", "1", "25.00%", "1"]])
         self.assertEqual(lines[5:], [["0", "a", "0"], ["1", "a", "1"], ["2", "a", "0"], ["3", "b", "0"]])
+
+    GROUPS = (
+        "reducers: [{id: a, address: 'x:1'}, {id: b, address: 'y:1'}, {id: c, address: 'z:1'}]\n"
+        "sharding: {map: {0: a, 1: b, 2-3: c}}\n"
+        "groups: [{name: one, relays: [a]}, {name: two, relays: {0: b}}, {name: three}]\n"
+    )
+
+    def test_map_of_groups(self):
+        self.file.write_text(self.GROUPS)
+        status, out, err = ctl("map", str(self.file), env={"REDUCTION_GROUP": "two"})
+        self.assertEqual((status, err), (0, ""))
+        lines = [line.split() for line in out.splitlines()]
+        self.assertEqual(
+            lines[5:9],
+            [["group", "relay", "shards", "share"], ["one", "a", "3", "75.00%"], ["two", "b", "1", "25.00%"],
+             ["three", "-", "0", "0.00%"]],
+        )  # fmt: skip
+        self.assertEqual(lines[10], "this machine is in group two".split())
+        self.assertEqual(
+            lines[13:],
+            [["0", "a", "0", "two:", "b"], ["1", "b", "0", "one:", "a"], ["2", "c", "0", "one:", "a"],
+             ["3", "c", "0", "one:", "a"]],
+        )  # fmt: skip
+        status, out, err = ctl("map", str(self.file))
+        self.assertRegex(out, r"\nmachine \S+ \(addresses .*\) is in no group, expected one of one, two, three: ")
+        status, out, err = ctl("map", str(self.file), env={"REDUCTION_GROUP": "four"})
+        self.assertIn('\nREDUCTION_GROUP: found "four", expected the name of a group, one of one, two, three\n', out)
+
+    def test_check_of_groups(self):
+        self.file.write_text(self.GROUPS)
+        status, out, err = ctl("check", str(self.file), env={"REDUCTION_GROUP": "two"})
+        self.assertEqual((status, err), (0, ""))
+        self.assertIn("groups: ok: this machine is in group two\n", out)
+        self.assertIn(": ok: group one: 3 of 4 shards are relayed by a\n", out)
+        self.assertIn(": ok: group two: 1 of 4 shards is relayed by b\n", out)
+        self.assertIn(": ok: group three: 0 of 4 shards are relayed\n", out)
+        # the file may be for another machine
+        status, out, err = ctl("check", str(self.file))
+        self.assertEqual((status, err), (0, ""))
+        self.assertNotIn("this machine is in group", out)
+        self.file.write_text(re.sub("'[xyz]:", "'127.0.0.1:", self.GROUPS.replace("y:1", "y:2").replace("z:1", "z:3")))
+        status, out, err = ctl("check", str(self.file), "--role", "worker")
+        self.assertEqual(status, 1)
+        self.assertIn(f"{self.file}:3:9: groups: machine ", err)
+        self.assertIn(" is in no group, expected one of one, two, three: add it", err)
+
+    def test_check_of_groups_without_relays(self):
+        self.file.write_text(
+            "reducers: [{id: a, address: x}, {id: b, address: y}]\ngroups: [{name: one}, {name: two}]\n"
+        )
+        status, out, err = ctl("check", str(self.file))
+        self.assertEqual(status, 0)
+        self.assertIn(":2:9: warning: groups: no group has a relay: all chunks go straight to their reducers\n", err)
 
     def plan(self, *args):
         status, out, err = ctl("plan", *args, "--json")
