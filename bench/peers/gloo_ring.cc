@@ -4,7 +4,12 @@
  * chunked, in segments of at most 1 MiB, two of which are in flight. Ranks are processes
  * that find each other through files in a folder and connect over TCP. By default all
  * start here, on 127.0.0.1; with --rank this process is one rank, at an address of its
- * own (bench/net). float32, sum. */
+ * own (bench/net). float32, sum.
+ *
+ * With --racks it is a 2-D ring instead, made of groups of gloo as an expert would do by
+ * hand: reduce-scatter within the rack, all-reduce of each part across the racks,
+ * all-gather within the rack. Buffers are cut into pieces, and the three steps work on
+ * different pieces at the same time. */
 #include "bench/bench.h"
 #include "bench/help_version.h"
 
@@ -12,6 +17,7 @@
 #include <gloo/math.h>
 #include <gloo/rendezvous/context.h>
 #include <gloo/rendezvous/file_store.h>
+#include <gloo/rendezvous/prefix_store.h>
 #include <gloo/transport/tcp/device.h>
 
 #include <getopt.h>
@@ -19,11 +25,15 @@
 #include <string.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
+#include <condition_variable>
 #include <filesystem>
 #include <memory>
+#include <mutex>
 #include <stdexcept>
 #include <string>
+#include <thread>
 #include <vector>
 
 namespace
@@ -41,6 +51,9 @@ const char usage[] = "Usage: gloo-ring [OPTION]...\n"
 		     "      --rank R           be only rank R of them; needs --store\n"
 		     "      --store DIR        empty folder where the ranks meet, the same for all\n"
 		     "      --address ADDR     this rank's address (default 127.0.0.1)\n"
+		     "      --racks N          2-D ring of N racks, in each of which as many ranks follow\n"
+		     "                         each other; with --rank only\n"
+		     "      --piece SIZE       bytes that a step of a 2-D ring works on at once (default 1M)\n"
 		     "      --json             JSON lines instead of the table\n"
 		     "  -h, --help             print this and exit\n";
 
@@ -81,13 +94,188 @@ class Ring
 	std::shared_ptr<gloo::Context> context_;
 };
 
+/* Some ranks with connections of their own, in a ring. Part i of a buffer belongs to
+ * member i. */
+class Group
+{
+      public:
+	Group(int member, int members, const std::string &name, gloo::rendezvous::Store &store,
+	      std::shared_ptr<gloo::transport::Device> device)
+	    : member_(member), members_(members)
+	{
+		gloo::rendezvous::PrefixStore mine(name, store);
+		auto context = std::make_shared<gloo::rendezvous::Context>(member, members);
+		context->connectFullMesh(mine, device);
+		context_ = context;
+	}
+
+	size_t begin(int part, size_t count) const
+	{
+		return count * (size_t)part / (size_t)members_;
+	}
+
+	/* Leaves the sum of all members in this member's part of data. */
+	void reduce_scatter(float *data, size_t count)
+	{
+		received_.resize(count / (size_t)members_ + 1);
+		auto from = buffer(data, count), to = buffer(received_.data(), received_.size());
+		for (int i = 1; i < members_; i++) {
+			int part = before(i + 1);
+			pass(*from, before(i), *to, 0, part, count);
+			gloo::sum<float>(data + begin(part, count), data + begin(part, count), received_.data(),
+					 begin(part + 1, count) - begin(part, count));
+		}
+	}
+
+	/* Copies each member's part of data to all members. */
+	void all_gather(float *data, size_t count)
+	{
+		auto whole = buffer(data, count);
+		for (int i = 0; i + 1 < members_; i++) {
+			int part = before(i + 1);
+			pass(*whole, before(i), *whole, begin(part, count), part, count);
+		}
+	}
+
+	void all_reduce(float *data, size_t count)
+	{
+		void (*sum)(void *, const void *, const void *, size_t) = &gloo::sum<float>;
+		gloo::AllreduceOptions opts(context_);
+		opts.setAlgorithm(gloo::AllreduceOptions::Algorithm::RING);
+		opts.setOutput(data, count);
+		opts.setReduceFunction(sum);
+		if (count > 0)
+			gloo::allreduce(opts);
+	}
+
+      private:
+	using Buffer = gloo::transport::UnboundBuffer;
+
+	int before(int steps) const
+	{
+		return (member_ + 2 * members_ - steps) % members_;
+	}
+
+	std::unique_ptr<Buffer> buffer(float *data, size_t count)
+	{
+		return context_->createUnboundBuffer(data, count * sizeof(float));
+	}
+
+	/* Sends a part to the next member and receives another one from the member before. */
+	void pass(Buffer &from, int sent, Buffer &to, size_t at, int received, size_t count)
+	{
+		size_t first = begin(sent, count), bytes = (begin(sent + 1, count) - first) * sizeof(float);
+		from.send((member_ + 1) % members_, 0, first * sizeof(float), bytes);
+		to.recv(before(1), 0, at * sizeof(float),
+			(begin(received + 1, count) - begin(received, count)) * sizeof(float));
+		from.waitSend();
+		to.waitRecv();
+	}
+
+	int member_, members_;
+	std::shared_ptr<gloo::Context> context_;
+	std::vector<float> received_;
+};
+
+/* A rank of a 2-D ring: a group for each of the three steps, so that these can work on
+ * different pieces at the same time. */
+class Grid
+{
+      public:
+	Grid(int rank, int ranks, int racks, size_t piece, const std::string &dir, const std::string &address)
+	    : piece_(piece / sizeof(float)), in_rack_(ranks / racks), place_(rank % in_rack_), store_(dir),
+	      device_(make_device(address)),
+	      scatter_(place_, in_rack_, "scatter" + std::to_string(rank / in_rack_), store_, device_),
+	      across_(rank / in_rack_, racks, "across" + std::to_string(place_), store_, device_),
+	      gather_(place_, in_rack_, "gather" + std::to_string(rank / in_rack_), store_, device_)
+	{
+	}
+
+	void all_reduce(const float *send, float *recv, size_t count)
+	{
+		size_t pieces = (count + piece_ - 1) / piece_;
+		done_[0] = done_[1] = 0;
+		std::thread across([&] {
+			for (size_t i = 0; i < pieces; i++) {
+				wait(0, i);
+				float *data = recv + i * piece_;
+				size_t n = size(i, count), mine = scatter_.begin(place_, n);
+				across_.all_reduce(data + mine, scatter_.begin(place_ + 1, n) - mine);
+				finish(1);
+			}
+		});
+		std::thread gather([&] {
+			for (size_t i = 0; i < pieces; i++) {
+				wait(1, i);
+				gather_.all_gather(recv + i * piece_, size(i, count));
+			}
+		});
+		for (size_t i = 0; i < pieces; i++) {
+			float *data = recv + i * piece_;
+			if (send != recv)
+				memcpy(data, send + i * piece_, size(i, count) * sizeof(float));
+			scatter_.reduce_scatter(data, size(i, count));
+			finish(0);
+		}
+		across.join();
+		gather.join();
+	}
+
+      private:
+	static std::shared_ptr<gloo::transport::Device> make_device(const std::string &address)
+	{
+		gloo::transport::tcp::attr attr;
+		attr.hostname = address;
+		return gloo::transport::tcp::CreateDevice(attr);
+	}
+
+	size_t size(size_t piece, size_t count) const
+	{
+		return std::min(piece_, count - piece * piece_);
+	}
+
+	void finish(int step)
+	{
+		std::lock_guard<std::mutex> lock(mutex_);
+		done_[step]++;
+		changed_.notify_all();
+	}
+
+	/* Waits until a step is done with a piece. */
+	void wait(int step, size_t piece)
+	{
+		std::unique_lock<std::mutex> lock(mutex_);
+		changed_.wait(lock, [&] { return done_[step] > piece; });
+	}
+
+	size_t piece_; /* elements */
+	int in_rack_, place_;
+	gloo::rendezvous::FileStore store_;
+	std::shared_ptr<gloo::transport::Device> device_;
+	Group scatter_, across_, gather_;
+	std::mutex mutex_;
+	std::condition_variable changed_;
+	size_t done_[2]; /* pieces */
+};
+
+/* The options that reduction-bench does not have. */
+struct Place {
+	int rank = -1; /* -1: all ranks are started here */
+	std::string store, address = "127.0.0.1";
+	int racks = 0; /* 0: one ring of all ranks */
+	uint64_t piece = 1 << 20;
+};
+
 class Bench
 {
       public:
-	Bench(const bench_options &o, int rank, const std::string &dir, const std::string &address)
-	    : o_(o), rank_(rank), ring_(rank, o.ranks, dir, address), send_(o.max_bytes / sizeof(float) + 1),
-	      recv_(o.max_bytes / sizeof(float) + 1), us_(o.iters), pattern_(new bench_pattern)
+	Bench(const bench_options &o, int rank, const Place &place)
+	    : o_(o), rank_(rank), ring_(rank, o.ranks, place.store, place.address),
+	      send_(o.max_bytes / sizeof(float) + 1), recv_(o.max_bytes / sizeof(float) + 1), us_(o.iters),
+	      pattern_(new bench_pattern)
 	{
+		if (place.racks)
+			grid_.reset(new Grid(rank, o.ranks, place.racks, place.piece, place.store, place.address));
 		bench_pattern_init(pattern_.get(), RS_FLOAT32, RS_SUM, rank, o.ranks);
 	}
 
@@ -115,6 +303,14 @@ class Bench
 	}
 
       private:
+	void all_reduce(float *recv, size_t count)
+	{
+		if (grid_)
+			grid_->all_reduce(send_.data(), recv, count);
+		else
+			ring_.all_reduce(send_.data(), recv, count, &gloo::sum<float>);
+	}
+
 	uint64_t measure(bench_row &row, bool in_place)
 	{
 		float *recv = in_place ? send_.data() : recv_.data();
@@ -124,7 +320,7 @@ class Bench
 		ring_.all_reduce(&ready, &ready, 1, &gloo::sum<float>); /* a barrier */
 		for (unsigned i = 0; i < o_.warmup + o_.iters; i++) {
 			double start = now_us();
-			ring_.all_reduce(send_.data(), recv, row.count, &gloo::sum<float>);
+			all_reduce(recv, row.count);
 			if (i >= o_.warmup)
 				us_[i - o_.warmup] = now_us() - start;
 		}
@@ -132,7 +328,7 @@ class Bench
 		bench_times_of(&row.times[in_place], us_.data(), o_.iters);
 		if (in_place) { /* has been summed repeatedly: check one iteration on fresh data */
 			bench_pattern_fill(pattern_.get(), send_.data(), row.count);
-			ring_.all_reduce(send_.data(), recv, row.count, &gloo::sum<float>);
+			all_reduce(recv, row.count);
 		}
 		uint64_t wrong = bench_pattern_wrong(pattern_.get(), recv, row.count);
 		ring_.all_reduce(&wrong, &wrong, 1, &gloo::sum<uint64_t>);
@@ -144,6 +340,7 @@ class Bench
 	bench_options o_;
 	int rank_;
 	Ring ring_;
+	std::unique_ptr<Grid> grid_;
 	std::vector<float> send_, recv_;
 	std::vector<double> us_;
 	std::unique_ptr<bench_pattern> pattern_;
@@ -171,27 +368,16 @@ bench_place place(const std::string &word)
 	return word == "both" ? PLACE_BOTH : word == "only" ? PLACE_IN : PLACE_OUT;
 }
 
-/* The options of one rank of several that were started separately. */
-struct Place {
-	int rank = -1; /* -1: all ranks are started here */
-	std::string store, address = "127.0.0.1";
-};
-
 /* Throws on an invalid argument. */
 void parse(bench_options &o, Place &alone, int argc, char **argv)
 {
-	static const option longs[] = {{"minbytes", 1, NULL, 'b'},
-				       {"maxbytes", 1, NULL, 'e'},
-				       {"stepfactor", 1, NULL, 'f'},
-				       {"iters", 1, NULL, 'n'},
-				       {"warmup", 1, NULL, 'w'},
-				       {"ranks", 1, NULL, 'r'},
-				       {"json", 0, NULL, 'j'},
-				       {"inplace", 1, NULL, 'p'},
-				       {"rank", 1, NULL, 'R'},
-				       {"store", 1, NULL, 's'},
-				       {"address", 1, NULL, 'a'},
-				       {}};
+	static const option longs[] = {{"minbytes", 1, NULL, 'b'},   {"maxbytes", 1, NULL, 'e'},
+				       {"stepfactor", 1, NULL, 'f'}, {"iters", 1, NULL, 'n'},
+				       {"warmup", 1, NULL, 'w'},     {"ranks", 1, NULL, 'r'},
+				       {"json", 0, NULL, 'j'},       {"inplace", 1, NULL, 'p'},
+				       {"rank", 1, NULL, 'R'},       {"store", 1, NULL, 's'},
+				       {"address", 1, NULL, 'a'},    {"racks", 1, NULL, 'g'},
+				       {"piece", 1, NULL, 'c'},      {}};
 	for (int key; (key = getopt_long(argc, argv, "b:e:f:n:w:", longs, NULL)) != -1;) {
 		if (key == 'b')
 			o.min_bytes = number("minbytes", optarg, 4, 1ull << 40);
@@ -215,6 +401,10 @@ void parse(bench_options &o, Place &alone, int argc, char **argv)
 			alone.store = optarg;
 		else if (key == 'a')
 			alone.address = optarg;
+		else if (key == 'g')
+			alone.racks = (int)number("racks", optarg, 2, 1024);
+		else if (key == 'c')
+			alone.piece = number("piece", optarg, 4, 1ull << 40);
 		else
 			throw std::invalid_argument("an option is not known");
 	}
@@ -222,13 +412,15 @@ void parse(bench_options &o, Place &alone, int argc, char **argv)
 		throw std::invalid_argument("--rank is not below --ranks");
 	if ((alone.rank >= 0) != !alone.store.empty())
 		throw std::invalid_argument("--rank and --store belong together");
+	if (alone.racks && (alone.rank < 0 || o.ranks % alone.racks))
+		throw std::invalid_argument("--racks needs --rank, and as many ranks in each rack");
 }
 
 /* Runs one rank; returns the exit code. */
-int run_rank(const bench_options &o, int rank, const std::string &dir, const std::string &address)
+int run_rank(const bench_options &o, int rank, const Place &place)
 {
 	try {
-		return Bench(o, rank, dir, address).run() != 0;
+		return Bench(o, rank, place).run() != 0;
 	} catch (const std::exception &e) {
 		fprintf(stderr, "gloo-ring: rank %d: %s\n", rank, e.what());
 		return 1;
@@ -245,7 +437,9 @@ int run_all(const bench_options &o, bench_local &local, const std::string &dir, 
 	}
 	if (*ret_rank < 0)
 		return bench_local_wait(&local);
-	return run_rank(o, *ret_rank, dir, "127.0.0.1");
+	Place here;
+	here.store = dir;
+	return run_rank(o, *ret_rank, here);
 }
 
 } // namespace
@@ -278,7 +472,7 @@ int main(int argc, char **argv)
 		return 2;
 	}
 	if (alone.rank >= 0) {
-		int code = run_rank(o, alone.rank, alone.store, alone.address);
+		int code = run_rank(o, alone.rank, alone);
 		fflush(stdout);
 		_exit(code); /* gloo's threads end with the process */
 	}
