@@ -83,7 +83,7 @@ def payload_bits(rate):
     return rate * (MTU - 52) / FRAME
 
 
-def _call(command, text=None):
+def call(command, text=None):
     done = subprocess.run(command, input=text, capture_output=True, text=True)
     if done.returncode:
         raise LabError(f"{' '.join(command)}: {done.stderr.strip() or f'exit status {done.returncode}'}")
@@ -127,12 +127,12 @@ def _own(prefix, wait=True):
 def _probe(probe):
     """Makes a namespace with a shaped link, and removes it."""
     try:
-        _call(["ip", "netns", "add", probe])
+        call(["ip", "netns", "add", probe])
     except LabError as e:
         raise LabError(f"this machine does not let root make network namespaces ({e})", CANNOT_RUN_HERE) from e
     try:
-        _call(["ip", "-n", probe, "link", "add", "v0", "type", "veth", "peer", "name", "v1"])
-        _call(["tc", "-n", probe, "qdisc", "add", "dev", "v0", "root", "tbf", "rate", "1gbit", "burst", "32k",
+        call(["ip", "-n", probe, "link", "add", "v0", "type", "veth", "peer", "name", "v1"])
+        call(["tc", "-n", probe, "qdisc", "add", "dev", "v0", "root", "tbf", "rate", "1gbit", "burst", "32k",
                "limit", "64k"])
     except LabError as e:
         raise LabError(f"this kernel cannot make veth and tbf: {e}", CANNOT_RUN_HERE) from e
@@ -189,7 +189,7 @@ def _namespaces_of(prefix):
         names = sorted(os.listdir(NETNS))
     except FileNotFoundError:
         return []
-    return [n for n in names if re.fullmatch(re.escape(prefix) + r"(h\d+|sw|t)", n)]
+    return [n for n in names if re.fullmatch(re.escape(prefix) + r"(h\d+|r\d+|sw|t)", n)]
 
 
 def clean():
@@ -199,7 +199,7 @@ def clean():
         names = os.listdir(NETNS)
     except FileNotFoundError:
         return removed
-    for prefix in sorted({m[1] for m in (re.fullmatch(rf"({PREFIX}\d+)(?:h\d+|sw|t)", n) for n in names) if m}):
+    for prefix in sorted({m[1] for m in (re.fullmatch(rf"({PREFIX}\d+)(?:h\d+|r\d+|sw|t)", n) for n in names) if m}):
         lock = _own(prefix, wait=False)
         if not lock:
             continue  # its owner runs
@@ -275,6 +275,8 @@ class Lab:
         self._children = []
         self._lock = None
         self._nowhere = None  # a hardware address that no host has
+        self._introduces = bool(delays)  # hosts know each other's hardware addresses
+        self._behind_tap = set(delays)  # hosts whose packets come from a tap device
 
     def __enter__(self):
         self.start()
@@ -309,18 +311,24 @@ class Lab:
             self.stop()
             raise
 
+    def _switch(self, _i):
+        """Returns the namespace of the switch to which host i is joined."""
+        return f"{self.prefix}sw"
+
     def _make_switch(self):
-        switch = f"{self.prefix}sw"
-        _call(["ip", "netns", "add", switch])
+        self._make_bridge(f"{self.prefix}sw")
+
+    def _make_bridge(self, switch):
+        call(["ip", "netns", "add", switch])
         self._sysctl(switch, NO_IPV6)
         if os.path.exists("/proc/sys/net/bridge"):  # a switch has no packet filter
             self._sysctl(switch, {"net/bridge/bridge-nf-call-iptables": 0})
-        _call(["ip", "-n", switch, "-batch", "-"],
+        call(["ip", "-n", switch, "-batch", "-"],
               "link add br0 type bridge stp_state 0 forward_delay 0 mcast_snooping 0\nlink set br0 up\n")
 
     def _make_namespace(self, i):
         ns = self.namespace(i)
-        _call(["ip", "netns", "add", ns])
+        call(["ip", "netns", "add", ns])
         # the same for every measured system; a run must not reuse TCP metrics of an
         # earlier one
         self._sysctl(ns, NO_IPV6 | {"net/ipv4/tcp_no_metrics_save": 1, "net/ipv4/tcp_rmem": "4096 131072 6291456",
@@ -329,7 +337,11 @@ class Lab:
 
     def _start_delay_line(self):
         """Makes the delayed way to each host, two tap devices, and starts delay-line."""
-        hosts = [f"{delay:.0f}:{NETNS / self.namespace(i)}" for i, delay in self.delays.items()]
+        self._delay({self.namespace(i): delay for i, delay in self.delays.items()})
+
+    def _delay(self, delays):
+        """Starts delay-line for the namespaces that `delays` names."""
+        hosts = [f"{delay:.0f}:{NETNS / name}" for name, delay in delays.items()]
         command = [_delay_line(self.build), *self.loss, NETNS / f"{self.prefix}sw", *hosts]
         child = subprocess.Popen(command, stdin=subprocess.DEVNULL,
                                  stdout=subprocess.PIPE, text=True, preexec_fn=_child_setup)
@@ -338,18 +350,18 @@ class Lab:
             raise LabError("the delay line did not start: see its line above", CANNOT_RUN_HERE)
 
     def _make_host(self, i):
-        ns, switch, rate = self.namespace(i), f"{self.prefix}sw", self.rate[i]
+        ns, switch, rate = self.namespace(i), self._switch(i), self.rate[i]
         queue = int(rate / 8e3 * self.queue_ms) if rate else 0
-        segments = min(max(queue // 2 // FRAME, SUPER_MIN), SUPER) if rate else 65535
+        segments = self._segments(queue) if rate else 65535
         delayed = f"link set d{i} gso_max_segs {segments} master br0\nlink set d{i} up\n" if i in self.delays else ""
-        _call(["ip", "-n", switch, "-batch", "-"],
+        call(["ip", "-n", switch, "-batch", "-"],
               f"link add p{i} type veth peer name eth0 netns {ns}\n"
               f"link set p{i} gso_max_segs {segments} master br0\nlink set p{i} up\n{delayed}")
         cc = f"congctl {self.cc}" if self.cc else ""
-        _call(["ip", "-n", ns, "-batch", "-"],
+        call(["ip", "-n", ns, "-batch", "-"],
               f"link set lo up\naddr add {self.address(i)}/32 dev eth0\nlink set eth0 gso_max_segs {segments} up\n"
               f"route add {NETWORK} dev eth0 src {self.address(i)} {cc}\n")
-        if self.delays:
+        if self._introduces:
             self._introduce(i)
         if i in self.delays:
             self._lead_through_delay(i)
@@ -357,13 +369,17 @@ class Lab:
             self._shape(switch, self._port(i), rate, queue, segments)
             self._shape(ns, "eth0", rate, HOST_QUEUE, segments)
 
+    def _segments(self, queue):
+        """Returns how many packets a super-packet of a host has at most, whose port has a queue of so many bytes."""
+        return min(max(queue // 2 // FRAME, SUPER_MIN), SUPER)
+
     def _port(self, i):
         """Returns the switch's port from which packets go to host i."""
         return f"d{i}" if i in self.delays else f"p{i}"
 
     @staticmethod
     def _hardware(i):
-        """Returns the hardware address of host i in a lab with delays; delay-line finds i in it."""
+        """Returns the hardware address of host i in a lab with delays or racks; delay-line finds i in it."""
         return f"02:52:53:4c:{i >> 8:02x}:{i & 255:02x}"
 
     def _introduce(self, i):
@@ -371,14 +387,14 @@ class Lab:
         interface."""
         neighbours = "".join(f"neigh replace {self.address(j)} lladdr {self._hardware(j)} dev eth0 nud permanent\n"
                              for j in range(self.hosts) if j != i)
-        _call(["ip", "-n", self.namespace(i), "-batch", "-"],
+        call(["ip", "-n", self.namespace(i), "-batch", "-"],
               f"link set eth0 address {self._hardware(i)}\n{neighbours}")
 
     def _lead_through_delay(self, i):
         """Leads packets to host i through delay-line: the switch has learnt that the host is at that port, and the host
         takes them there."""
-        _call(["ip", "-n", self.namespace(i), "link", "set", "in0", "address", self._hardware(i), "up"])
-        _call(["bridge", "-n", f"{self.prefix}sw", "-batch", "-"],
+        call(["ip", "-n", self.namespace(i), "link", "set", "in0", "address", self._hardware(i), "up"])
+        call(["bridge", "-n", f"{self.prefix}sw", "-batch", "-"],
               f"link set dev p{i} learning off\n"
               f"link set dev d{i} learning off flood off mcast_flood off bcast_flood off\n"
               f"fdb add {self._hardware(i)} dev d{i} master static\n")
@@ -386,20 +402,20 @@ class Lab:
     def set_rate(self, i, rate):
         """Changes the rate of the link of host i while it carries data; "none": it is not shaped any more."""
         was, self.rate[i] = self.rate[i], parse_rate(rate)
-        switch, ns = f"{self.prefix}sw", self.namespace(i)
+        switch, ns = self._switch(i), self.namespace(i)
         if not self.rate[i]:
             for of, dev in ((switch, self._port(i)), (ns, "eth0")):
-                _call(["tc", "-n", of, "qdisc", "del", "dev", dev, "root"])
+                call(["tc", "-n", of, "qdisc", "del", "dev", dev, "root"])
             return
         queue = int(self.rate[i] / 8e3 * self.queue_ms)
-        segments = min(max(queue // 2 // FRAME, SUPER_MIN), SUPER) if was else SUPER
+        segments = self._segments(queue) if was else SUPER
         how = "change" if was else "add"
         self._shape(switch, self._port(i), self.rate[i], queue, segments, how)
         self._shape(ns, "eth0", self.rate[i], HOST_QUEUE, segments, how)
 
     def ports(self, i, j):
         """Returns the ports from which host i has connections to host j."""
-        out = _call(["ip", "netns", "exec", self.namespace(i), "ss", "-Htn", "dst", self.address(j)])
+        out = call(["ip", "netns", "exec", self.namespace(i), "ss", "-Htn", "dst", self.address(j)])
         return [line.split()[3].rpartition(":")[2] for line in out.splitlines()]
 
     def set_path_rate(self, i, j, rate, ports=None):
@@ -414,18 +430,18 @@ class Lab:
                         f"class add dev eth0 parent 2: classid 2:2 htb rate {parse_rate(rate)}bit quantum 65536",
                         *[f"filter add dev eth0 parent 2: protocol ip u32 match ip dst {self.address(j)}/32 {only} "
                           "flowid 2:2" for only in ([f"match ip sport {p} 0xffff" for p in ports] if ports else [""])]):
-            _call(["tc", "-n", ns, *command.split()])
+            call(["tc", "-n", ns, *command.split()])
 
     @staticmethod
     def _shape(ns, dev, rate, queue, segments, how="add"):
         burst = segments * FRAME
-        _call(["tc", "-n", ns, "qdisc", how, "dev", dev, "root", "handle", "1:", "tbf", "rate", f"{rate}bit",
+        call(["tc", "-n", ns, "qdisc", how, "dev", dev, "root", "handle", "1:", "tbf", "rate", f"{rate}bit",
                "burst", str(burst), "limit", str(max(queue, burst))])
 
     @staticmethod
     def _sysctl(ns, values):
         lines = "".join(f"echo {v} >/proc/sys/{k}\n" for k, v in values.items())
-        _call(["ip", "netns", "exec", ns, "sh", "-e"], lines)
+        call(["ip", "netns", "exec", ns, "sh", "-e"], lines)
 
     def stop(self):
         """Ends everything; never raises for what has ended already. Signals are blocked meanwhile, because a second
@@ -480,55 +496,59 @@ class Lab:
     def cut(self, i, j):
         """Drops all packets from host i to host j, without an error to either of them, until mend(i, j)."""
         if not self._nowhere:
-            (bridge,) = json.loads(_call(["ip", "-n", f"{self.prefix}sw", "-j", "link", "show", "br0"]))
+            (bridge,) = json.loads(call(["ip", "-n", f"{self.prefix}sw", "-j", "link", "show", "br0"]))
             # the switch drops packets to its own hardware address, and has no IP address
             # to answer from
             self._nowhere = bridge["address"]
         command = ["ip", "-n", self.namespace(i), "neigh", "replace", self.address(j), "lladdr", self._nowhere]
-        _call([*command, "dev", "eth0",
+        call([*command, "dev", "eth0",
                "nud", "permanent"])
 
     def mend(self, i, j):
         """Lets packets from host i to host j pass again."""
-        how = ["replace", self.address(j), "lladdr", self._hardware(j), "nud", "permanent"] if self.delays else \
+        how = ["replace", self.address(j), "lladdr", self._hardware(j), "nud", "permanent"] if self._introduces else \
             ["del", self.address(j)]
-        _call(["ip", "-n", self.namespace(i), "neigh", *how, "dev", "eth0"])
+        call(["ip", "-n", self.namespace(i), "neigh", *how, "dev", "eth0"])
 
     def plug(self, i, is_in):
         """Pulls the cable of host i out of the switch, or puts it back."""
         for port in {f"p{i}", self._port(i)}:
-            _call(["ip", "-n", f"{self.prefix}sw", "link", "set", port, "up" if is_in else "down"])
+            call(["ip", "-n", self._switch(i), "link", "set", port, "up" if is_in else "down"])
 
     def counters(self):
         """Returns a dict for each host: tx and rx, bytes with all headers as on a wire; tx_packets and rx_packets;
         tx_payload and rx_payload, bytes without the headers of Ethernet, IP and TCP; dropped, packets that the switch
         dropped on their way to the host. The queues at both ends count if the link is shaped, else the interface, where
         a super-packet counts as one packet."""
-        switch = self._link_counters(f"{self.prefix}sw", None)
+        switches = {name: self._link_counters(name, None) for name in {self._switch(i) for i in range(self.hosts)}}
         rows = []
         for i in range(self.hosts):
             own = self._link_counters(self.namespace(i), "in0" if i in self.delays else "eth0")
-            port = switch[self._port(i)]
+            port = switches[self._switch(i)][self._port(i)]
             row = {"tx": own["eth0"]["bytes"], "rx": port["bytes"], "tx_packets": own["eth0"]["packets"],
                    "rx_packets": port["packets"], "dropped": port["drops"]}
             row["tx_payload"] = row["tx"] - HEADERS * row["tx_packets"]
             row["rx_payload"] = row["rx"] - HEADERS * row["rx_packets"]
-            if i in self.delays:  # the port's queue cannot count packets of traffic from a tap device
+            if i in self._behind_tap:  # the port's queue cannot count packets of traffic from a tap device
                 row["rx_payload"] = own["received"]["bytes"] - HEADERS * own["received"]["packets"]
             rows.append(row)
         return rows
+
+    def uplinks(self):
+        """Returns the counters of the uplinks: there are none, see racks.py."""
+        return []
 
     @staticmethod
     def _link_counters(ns, receives):
         """Returns what each interface of a namespace has sent, from its queue, or from the interface if it has none;
         and what the interface `receives` has received ("received"), with super-packets as one packet."""
         found = {}
-        for link in json.loads(_call(["ip", "-n", ns, "-s", "-j", "link", "show"])):
+        for link in json.loads(call(["ip", "-n", ns, "-s", "-j", "link", "show"])):
             tx, rx = link["stats64"]["tx"], link["stats64"]["rx"]
             found[link["ifname"]] = {"bytes": tx["bytes"], "packets": tx["packets"], "drops": tx["dropped"]}
             if link["ifname"] == receives:
                 found["received"] = {"bytes": rx["bytes"], "packets": rx["packets"]}
-        for qdisc in json.loads(_call(["tc", "-n", ns, "-s", "-j", "qdisc", "show"])):
+        for qdisc in json.loads(call(["tc", "-n", ns, "-s", "-j", "qdisc", "show"])):
             if qdisc.get("kind") == "tbf":
                 found[qdisc["dev"]] = {k: qdisc[k] for k in ("bytes", "packets", "drops")}
         return found
