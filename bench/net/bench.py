@@ -14,6 +14,7 @@ cannot make the laboratory.
 
 import argparse
 import dataclasses
+import fnmatch
 import json
 import os
 import pathlib
@@ -37,6 +38,7 @@ LATENCY_ITERS = 500
 # for the estimate: share of the line, MB/s on loopback, seconds to start and end
 EXPECTED = {"reduction": (0.93, 600, 0.6), "gloo": (0.6, 250, 0.6), "ompi-ring": (0.45, 450, 1.4),
             "ompi": (0.3, 600, 1.4), "mpich": (0.18, 100, 1.4), "ompi-shm": (1, 900, 0.8),
+            "gloo-2d": (0.5, 200, 0.6), "gloo-2d-phased": (0.4, 200, 0.6),
             "bare-loop": (0.93, 900, 0.5), "torch-bf16": (1, 250, 6), "torch-fp8": (1, 250, 6)}
 
 
@@ -61,8 +63,9 @@ def make_parser():
     p = argparse.ArgumentParser(prog="bench-net", description=__doc__,
                                 formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--full", action="store_true", help="the whole table, all peers, 5 repeats")
-    p.add_argument("--cases", type=comma_list(str), help="cases of the table: " + ",".join(BY_NAME) + " (those of "
-                   "transports run only if they are named)")
+    p.add_argument("--cases", type=comma_list(str), help="cases of the table, or patterns such as 'racks*': " +
+                   ",".join(BY_NAME) + " (those of transports, encodings, long links and racks run only if they are "
+                   "named)")
     one = p.add_argument_group("one case of your own (with --n)")
     one.add_argument("--n", type=int, help="workers")
     one.add_argument("--k", type=int, help="reducers (default: as many as workers)")
@@ -110,8 +113,9 @@ def parse_arguments():
     if args.halt_poll is not None and args.halt_poll < 0:
         p.error(f"--halt-poll: found {args.halt_poll}, expected nanoseconds, 0 or more")
     for name in args.cases or []:
-        if name not in BY_NAME:
+        if not fnmatch.filter(BY_NAME, name):
             p.error(f'--cases: found "{name}", expected some of {",".join(BY_NAME)}')
+    args.cases = args.cases and [c for name in args.cases for c in fnmatch.filter(BY_NAME, name)]
     for name in args.peers or []:
         if name != "none" and name not in systems.peers():
             p.error(f'--peers: found "{name}", expected some of {",".join(systems.peers())}, or none')
@@ -153,6 +157,9 @@ def entries_of(case, args):
     known = systems.peers()
     for setting in args.ours:
         if setting == "none":
+            continue
+        if case.racks:
+            found += [(systems.Relayed(setting, name, place), place) for name, place in case.in_racks()]
             continue
         found.append((systems.Ours(setting), case.placement(case.mixed)))
         if case.mixed:  # in addition the same with the dedicated reducers alone
@@ -204,6 +211,10 @@ class Results:
             for system, place in self.entries:
                 share, loopback, start_s = EXPECTED[system.name.split("/")[0].split(":")[0]]
                 speed = net.payload_bits(rate) / 8 * share if rate else loopback * 1e6
+                if case.racks:
+                    bound = bound_s(place.plan(self.args.build, size), system.name)
+                    total += start_s + 0.05 * case.n + ops * 1.2 * bound
+                    continue
                 over = closed_form_over_S(case.n, case.k, place.mixed) if system.name.startswith("reduction") else 1
                 total += start_s + 0.05 * case.n + ops * size * over / speed
                 total += {"gloo": 4, "mpich": 5}.get(system.name, 0.3) if case.kind == LATENCY else 0
@@ -224,8 +235,10 @@ class Results:
     def _run_entries(self, entries, peer, started, which):
         case, args = self.case, self.args
         hosts = max(place.hosts for _, place in entries)
-        with net.Lab(hosts, case.rate, case.queue_ms, case.rates(), case.delays_us(peer), case.cc or args.cc,
-                     args.build, random_loss=case.random_loss) as lab:
+        cc = case.cc or args.cc
+        with (case.placement(False).make_lab(case, cc, args.build) if case.racks else
+              net.Lab(hosts, case.rate, case.queue_ms, case.rates(), case.delays_us(peer), cc, args.build,
+                      random_loss=case.random_loss)) as lab:
             if not peer:  # one flow does not fill a long link
                 self.line.append(net.payload_bits(net.parse_rate(case.rate)) / 8e6 if case.rtt_ms else
                                  systems.line_MBps(lab, case.placement(False), args.build))
@@ -245,6 +258,11 @@ class Results:
         line = statistics.median(self.line)
         return [line_of(self.case, self.args, size, name, place, rows, line)
                 for (size, name), (place, rows) in self.rows.items()]
+
+
+def bound_s(plan, system):
+    """Returns the time that links allow a system in racks."""
+    return plan["time_s" if system.startswith("reduction") else "ring_2d_s" if system == "gloo-2d" else "ring_s"]
 
 
 class KernelResults:
@@ -363,6 +381,26 @@ def line_of(case, args, size, name, place, rows, line):
         "failed": len(rows) - len(good), "mixed": place.mixed, "half": case.half, "delay_us": case.delay_us,
         "rtt_ms": case.rtt_ms, "far_ms": case.far_ms, "random_loss": case.random_loss,
         "cc": case.cc or args.cc or machine_cc(), "mode": args.mode, "run": args.run,
+    } | (racks_of(case, size, name, place, good) if case.racks else {})
+
+
+def racks_of(case, size, name, place, rows):
+    """Returns the keys of a line that only cases with racks have."""
+    def median(key):
+        """Bytes of one operation on each uplink, the median over launches, in MB."""
+        return [round(statistics.median(row["uplinks"][r][key] for row in rows) / 1e6, 3) if rows else None
+                for r in range(case.racks.count)]
+
+    up, down, plan = median("up_payload"), median("down_payload"), place.plan(None, size)
+    return {
+        "racks": case.racks.count, "over": case.racks.over, "each": case.racks.each, "spine": case.racks.spine,
+        "on_workers": case.racks.on_workers, "racks_rtt_ms": case.racks.rtt_ms,
+        "uplink_kbit": case.racks.uplink_bits(case.n, net.parse_rate(case.rate)) / 1e3,
+        "uplink_MB": {"up": up, "down": down}, "uplink_frames_MB": {"up": median("up"), "down": median("down")},
+        "uplink_per_S": round(max(up + down) * 1e6 / size, 4) if rows else None,
+        "uplink_dropped": sum(statistics.median(row["uplinks"][r]["dropped"] for row in rows)
+                              for r in range(case.racks.count)) if rows else None,
+        "links_allow_MBps": round(size / bound_s(plan, name) / 1e6, 2),
     }
 
 
@@ -387,7 +425,7 @@ def prepare(args):
     results = []
     for case in cases:
         try:
-            if case.delay_us or case.rtt_ms:
+            if case.delay_us or case.rtt_ms or (case.racks and case.racks.rtt_ms):
                 net.check_delay(args.build)
             results.append(KernelResults(case, args) if case.kind == KERNELS else Results(case, args))
         except net.LabError as e:

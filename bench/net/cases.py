@@ -5,6 +5,7 @@ import dataclasses
 
 import lab as net
 from placement import Placement
+from rack_maps import FLAT, RackPlacement, Racks
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 RINGS = ("gloo", "ompi-ring")
@@ -47,6 +48,7 @@ class Case:
     more_peers: tuple = ()
     ways: tuple = ()  # names in systems.WAYS: ours is also measured over these transports
     mixed: bool = False  # also with reducers on the workers' hosts, and the shard map of `reductionctl plan`
+    racks: Racks = None  # hosts are in racks; ours is measured with the configurations that it names
     half: bool = False  # the first reducer's link has half the rate; shard map of `reductionctl plan`
     only_full: bool = False
     asked: bool = False  # runs only if --cases names it
@@ -72,12 +74,18 @@ class Case:
 
     def placement(self, mixed):
         """Returns where ranks and reducers are. mixed: False places only the dedicated reducers, as for the peers."""
+        if self.racks:
+            return RackPlacement(self)
         rate = net.parse_rate(self.rate)
         hosts = self.n + self.k
         payload = None
         if rate and not self.loopback:
             payload = [net.payload_bits(net.parse_rate(self.rates().get(h, self.rate))) for h in range(hosts)]
         return Placement(self.n, self.k, mixed, self.loopback, payload, uses_plan=mixed or self.half)
+
+    def in_racks(self):
+        """Returns (name of the configuration, placement) for each of ours in racks."""
+        return [(name, RackPlacement(self, name)) for name in (FLAT, *self.racks.systems)]
 
     def in_full(self):
         """Returns the case as full mode runs it."""
@@ -94,12 +102,21 @@ class Case:
 #   ring    ours divided by the better ring: more than this
 #   wire    bytes of TCP payload on a worker's link divided by the bytes reduced, each way, at `wire_at` bytes
 #   cpu     reducers' CPU time for a GiB divided by that of the bare loop, from `cpu_from` bytes on
+#   racks   the best of ours with groups divided by the better ring, from `racks_from` bytes on
 #   p50     median time divided by that of Open MPI over TCP; `goal` is the long-term target
 #   kernel  speed divided by that of a plain add with both buffers in the same places: {dtype: share}
 WIRE = {"wire": 1.02, "wire_at": 16 * MIB}
 CPU = {"cpu": 1.15, "cpu_from": 16 * MIB}
 WAN = {"n": 4, "k": 4, "rate": "500mbit", "queue_ms": 50, "sizes": (256 * MIB,), "peers": ("gloo", "bare-loop"),
        "iters": 5, "asked": True}
+
+
+def rings(times):
+    """Returns the target that ours is at least so many times as fast as the better ring."""
+    return {"racks": times, "racks_from": 16 * MIB}
+
+
+RACKS = {"rate": "250mbit", "peers": (*RINGS, "gloo-2d"), "more_peers": ("gloo-2d-phased",), "asked": True}
 TABLE = [
     Case("n4", 4, 4, sizes=(MIB, 4 * MIB, 16 * MIB), more_sizes=(64 * MIB,), peers=RINGS + ("ompi", "bare-loop"),
          more_peers=("mpich",), targets={"line": 0.95, "peer": 1.5, "peer_from": 4 * MIB, **WIRE, **CPU}),
@@ -134,6 +151,15 @@ TABLE = [
     Case("wan-loss-bbr", rtt_ms=100, cc="bbr", random_loss=1000, targets={"line": 0.80}, **WAN),
     Case("wan-loss-cubic", rtt_ms=100, cc="cubic", random_loss=1000, **WAN),
     Case("wan-far", rtt_ms=1, far_ms=100, cc="cubic", targets={"line": 0.90}, **WAN),
+    Case("racks2-full", 8, 8, racks=Racks(over=1, systems=("groups", "declared")), **RACKS),
+    Case("racks2-2to1", 8, 8, racks=Racks(over=2, systems=("groups", "mixture-2to1")), targets=rings(1.45), **RACKS),
+    Case("racks2-4to1", 8, 8, racks=Racks(over=4, systems=("groups", "mixture-4to1")), targets=rings(1.35), **RACKS),
+    Case("racks2-8to1", 8, 8, racks=Racks(over=8), targets=rings(1.65), **RACKS),
+    *(Case(f"racks2-k10-{over}to1", 8, 10, racks=Racks(over=over, each=5), targets=rings(1.6), **RACKS)
+      for over in (2, 4, 8)),
+    Case("racks2-mixed-4to1", 8, 8, racks=Racks(on_workers=True), **RACKS),
+    Case("racks3-4to1", 12, 15, racks=Racks(count=3, spine=3), **RACKS),
+    Case("zones-20ms", 8, 8, queue_ms=20, racks=Racks(over=1, rtt_ms=20), **RACKS),
     Case("kernels", kind=KERNELS, sizes=(), peers=(),
          targets={"kernel": {"float32": 0.9, "float16": 0.8, "bfloat16": 0.8}}),
 ]

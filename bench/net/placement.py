@@ -13,7 +13,10 @@ PORT = 7600
 
 class Placement:
     """Places workers in hosts 0, 1, ..., then dedicated reducers; on loopback everything is in host 0. payload: the
-    hosts' rates in bit/s of TCP payload, None if no link is shaped."""
+    hosts' rates in bit/s of TCP payload, None if no link is shaped. A subclass has racks, see rack_maps.py."""
+
+    racks = None
+    server_file = "reducer.yaml"  # which of the launch's files reducers read
 
     def __init__(self, n, k, mixed=False, loopback=False, payload=None, uses_plan=False):
         self.n, self.k, self.mixed, self.loopback, self.payload = n, k, mixed, loopback, payload
@@ -45,6 +48,10 @@ class Placement:
         if self.payload:
             lines += ["workers:"] + [f"  - {{{link(host)[2:]}}}" for host in self.workers]
         return "\n".join(lines) + "\n"
+
+    def environment(self, _rank):
+        """Returns further variables of a rank."""
+        return {}
 
     def write_config(self, lab, folder, build, sections=None):
         """Writes job.yaml of the ranks into a folder, with the plan's shard map if this placement needs one."""

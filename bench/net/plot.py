@@ -26,7 +26,8 @@ COLOURS = {"reduction": "#0072b2", "reduction/agent": "#56b4e9", "reduction/node
            "ompi-ring": "#e69f00", "ompi": "#009e73", "mpich": "#cc79a7", "ompi-shm": "#5f6b76", "bare-loop": "#9aa5b1",
            "torch-bf16": "#8c564b", "torch-fp8": "#7f7f7f"}
 OTHERS = ["#56b4e9", "#5f6b76", "#a37500"]
-NAMES = {"gloo": "gloo ring", "ompi-ring": "Open MPI ring", "ompi": "Open MPI", "mpich": "MPICH",
+NAMES = {"gloo": "gloo ring", "gloo-2d": "2-D ring of gloo", "gloo-2d-phased": "2-D ring of gloo, not pipelined",
+         "ompi-ring": "Open MPI ring", "ompi": "Open MPI", "mpich": "MPICH",
          "ompi-shm": "Open MPI, shared memory", "bare-loop": "bare TCP echo", "torch-bf16": "torch's gloo, bfloat16",
          "torch-fp8": "torch's gloo, fp8 all-to-all and all-gather"}
 MPI_OVER_TCP = ("ompi-ring", "ompi", "mpich")  # on one host MPI chooses shared memory unless told otherwise
@@ -130,7 +131,8 @@ def colours_of(names):
 def name_of(system):
     text = NAMES.get(system, system.replace("reduction", "Reduction Server", 1))
     words = {"/agent": ", with agent", "/local": ", default", "/node": ", shared memory, then reducers",
-             "/dedicated": ", dedicated", "/tls": ", TLS", "/grpc": ", gRPC", "+tls": " + TLS",
+             "/dedicated": ", dedicated", "/flat": ", flat", "/groups": ", groups", "/mixture": ", mixture",
+             "/declared": ", groups without relays", "/tls": ", TLS", "/grpc": ", gRPC", "+tls": " + TLS",
              "+malloc": ", malloc()"}
     for short, long in words.items():
         text = text.replace(short, long)
@@ -183,8 +185,8 @@ def speedups(lines):
     that have the most values of n."""
     groups = {}
     for r in lines:
-        if r["k"] == r["n"] and r["n"] > 1 and not r["half"] and not (r["delay_us"] or r.get("rtt_ms")) and \
-                r["algbw_MBps_median"]:
+        plain = not (r["half"] or r["delay_us"] or r.get("rtt_ms") or "racks" in r)
+        if r["k"] == r["n"] and r["n"] > 1 and plain and r["algbw_MBps_median"]:
             groups.setdefault((r["rate"], r["queue_ms"], r["bytes"]), {}).setdefault(r["n"], {})[r["system"]] = r
     best = (None, {})
     for key, by_n in groups.items():
@@ -237,6 +239,8 @@ def write_all(lines, out):
 
     for case in dict.fromkeys(r["case"] for r in lines if "system" in r):
         rows = [r for r in lines if r.get("case") == case and "system" in r]
+        if "racks" in rows[0]:
+            continue  # a table shows them: each of ours has a bound of its own
         if case != "loopback":
             write_case(case, rows, "All-reduce speed against size")
             continue

@@ -91,6 +91,7 @@ def checks_of(lines):
         for size in sorted({r["bytes"] for r in rows} & set(case.in_full().sizes)):
             here = [r for r in rows if r["bytes"] == size]
             ours = best(here, ["reduction"])
+            found += rack_checks(case, size, here) if case.racks else []
             if not ours and case.targets and any(r["system"] == "reduction" for r in here):
                 found.append(Check(name, size, "launches that end well", 0, 1, True, "all failed", None))
             elif ours and case.kind == LATENCY:
@@ -118,6 +119,17 @@ def speed_checks(case, size, ours, rows):
         if key in t and rival and size >= t.get(f"{key}_from", 0):
             add(what, t[key], rival["algbw_MBps_median"], rival["system"])
     return found + memory_checks(case, size, rows)
+
+
+def rack_checks(case, size, rows):
+    """Compares the best of ours with groups with the better ring in the order of racks."""
+    ours = best(rows, [f"reduction/{name}" for name in case.racks.systems])
+    rival = best(rows, RINGS)
+    if "racks" not in case.targets or size < case.targets["racks_from"] or not ours or not rival:
+        return []
+    speed, base = ours["algbw_MBps_median"], rival["algbw_MBps_median"]
+    return [Check(case.name, size, f"{ours['system']}, times the best ring", speed / base, case.targets["racks"], True,
+                  f"{speed:.1f} MB/s", f"{rival['system']} {base:.1f}")]
 
 
 def memory_checks(case, size, rows):
@@ -188,6 +200,11 @@ def setting(r):
     if r["rate"] == "none":
         return "loopback, not shaped"
     extra = (", mixed" if r["mixed"] else "") + (", one reducer at half rate" if r["half"] else "")
+    if "racks" in r:
+        extra = (f", {r['racks']} racks with uplinks of {r['uplink_kbit'] / 1e3:g} Mbit/s, {r['over']:g}:1, "
+                 f"{r['each']} reducers in each" + (f", {r['spine']} at the spine" if r["spine"] else "") +
+                 (", and one on each worker's machine" if r["on_workers"] else "") +
+                 (f", round trip between racks {r['racks_rtt_ms']:g} ms" if r["racks_rtt_ms"] else ""))
     return (f"{rate_text(r['rate'])} both ways, queue {r['queue_ms']:g} ms" +
             (f", delay {r['delay_us']:g} us" if r["delay_us"] else "") +
             (f", round trip {r['rtt_ms']:g} ms" if r.get("rtt_ms") else "") +
@@ -214,9 +231,10 @@ def print_case(case, lines):
         print_kernels(lines)
         return
     first = lines[0]
+    expected = "" if case.racks else (f"plan expects {shown(first['bound_MBps'], '.1f')}, of a ring "
+                                      f"{shown(first['ring_bound_MBps'], '.1f')}; ")
     print(f"\n{case.name}: n={case.n}, k={case.k}, {setting(first)}; a plain TCP flow: {first['line_MBps']:.1f} MB/s; "
-          f"plan expects {shown(first['bound_MBps'], '.1f')}, of a ring {shown(first['ring_bound_MBps'], '.1f')}; "
-          f"{first['cc']}")
+          f"{expected}{first['cc']}")
     print(f"{'size':>8}  {'system':<20} {'algbw MB/s [min .. max]':>26} {'/line':>6} {'/peer':>6} {'p50 ms':>8} "
           f"{'p99 ms':>8} {'tx/S':>6} {'rx/S':>6} {'cpu s/GiB':>9} {'drops':>6} {'busy':>5}")
     for size in dict.fromkeys(r["bytes"] for r in lines):
@@ -240,6 +258,8 @@ def print_row(r, rival):
           f"{shown(r['wire_tx_over_S'], '.3f'):>6} "
           f"{shown(r['wire_rx_over_S'], '.3f'):>6} {shown(r['server_cpu_s_per_GiB'], '.2f'):>9} "
           f"{shown(r['dropped'], '.0f'):>6} {shown(r['busy'], '.0%'):>5}"
+          + (f"  links allow {r['links_allow_MBps']:.1f}; uplink_per_S {shown(r['uplink_per_S'], '.3f')}, "
+             f"{shown(r['uplink_dropped'], '.0f')} drops" if "racks" in r else "")
           + (f"  {r['failed']} failed" if r["failed"] else "") + (f"  hung {r['hung']} x" if r["hung"] else "")
           + (f"  {r['wrong']} WRONG" if r["wrong"] else "")
           + ("  (shared memory)" if r["system"] in SHARED_MEMORY else ""))
@@ -286,6 +306,21 @@ def speed_table(lines, names, systems, more):
             rows.append([where, size_text(size)] + [speed_cell(by.get(s)) for s in systems] +
                         [of(first) for _, of in more])
     return table(["where", "size"] + [plot.name_of(s) for s in systems] + [name for name, _ in more], rows)
+
+
+def rack_table(lines, names):
+    """Formats the cases with racks: a row for each case, size and system."""
+    rows = []
+    for name in names:
+        of_case = rows_of(lines, name)
+        for size in sorted({r["bytes"] for r in of_case}):
+            here = [r for r in of_case if r["bytes"] == size]
+            ring = best(here, RINGS)
+            for r in here:
+                ratio = ring and r["algbw_MBps_median"] and r["algbw_MBps_median"] / ring["algbw_MBps_median"]
+                rows.append([name, size_text(size), plot.name_of(r["system"]), speed_cell(r),
+                             f"{r['links_allow_MBps']:.1f}", shown(ratio, ".2f"), shown(r["uplink_per_S"], ".2f")])
+    return table(["case", "size", "system", "MB/s", "links allow", "times the best ring", "an uplink carries, S"], rows)
 
 
 def comparable_tables(lines, name):
@@ -348,7 +383,8 @@ def markdown(lines, plots, folder):
              for r in reversed(measured) for name in [r["case"]]}
     names = [n for n in cases_in(lines) if n in kinds]
     ways = [n for n in names if n in BY_NAME and "plain" in BY_NAME[n].targets]
-    shaped = [n for n in names if kinds[n] not in (LOOPBACK, LATENCY) and n not in ways]
+    racks = [n for n in names if any("racks" in r for r in rows_of(lines, n))]
+    shaped = [n for n in names if kinds[n] not in (LOOPBACK, LATENCY) and n not in ways + racks]
     machines = {json.dumps({k: v for k, v in m["machine"].items() if k != "load"}): m for m in lines if "machine" in m}
     parts = [f"Machine: {m['machine']['cores']} cores of {m['machine']['cpu']}, Linux {m['machine']['kernel']}, "
              f"{m['machine']['cc']}{halt_poll_text(m['machine'].get('halt_poll_ns'))}.\n" for m in machines.values()]
@@ -368,6 +404,7 @@ def markdown(lines, plots, folder):
             rows = rows_of(lines, name)
             parts += [f"Latency on loopback, {rows[0]['n']} ranks:\n", latency_table(rows)]
     parts += [way_table(lines, ways)] if ways else []
+    parts += [rack_table(lines, racks)] if racks else []
     cpu, kernels = cpu_table(lines), [r for r in lines if "kernel" in r]
     parts += [cpu] if cpu else []
     parts += [kernel_table(kernels)] if kernels else []

@@ -12,6 +12,7 @@ import json
 import math
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import tempfile
@@ -23,6 +24,7 @@ from meter import ServerMeter
 ATTEMPTS = 3
 LAUNCH_S = 15  # time for starting, in addition to the operations
 STALL_S = 6  # a launch hangs if no byte passes host 0's links for so long before a result
+PIECE = 128 << 10  # bytes on which a step of the 2-D ring works at once; the fastest of 64 KiB to 4 MiB
 END_S = 3  # time for ending after the result has been printed
 SLOWEST, SLOWEST_OP_S = 1 / 40, 0.05  # of the line's throughput, and seconds: a slower system counts as hung
 HERE = pathlib.Path(__file__).resolve().parent
@@ -87,13 +89,14 @@ class System:
             servers = self.start_servers(launch)
             helpers = self.start_helpers(launch)
             meter = ServerMeter(servers)
-            before = launch.lab.counters()
+            before, uplinks = launch.lab.counters(), launch.lab.uplinks()
             idle = idle_seconds()
             ranks = self.start_ranks(launch)
             meter.await_running(launch.size, ranks[0], launch.limit_s)
             rows = self._collect(launch, ranks)
             idle = [b - a for a, b in zip(idle, idle_seconds())]
             between = counters_between(before, launch.lab.counters())
+            uplinks = counters_between(uplinks, launch.lab.uplinks())
             contributed = launch.size * (launch.iters + launch.warmup) * launch.place.n
             per_byte, cpu = meter.end(contributed)
         finally:
@@ -110,6 +113,8 @@ class System:
                 mean = sum(h[f"{way}_payload" if what == "payload" else way] for h in hosts) / len(hosts)
                 row[f"{way}_{what}_over_S"] = None if launch.place.loopback else mean / payload
         row["dropped"] = sum(h["dropped"] for h in between)
+        row["uplinks"] = [{k: v if k == "dropped" else v / (launch.iters + launch.warmup) for k, v in u.items()}
+                          for u in uplinks]  # bytes of one operation
         row["server_cpu_s"], row["server_cpu_s_per_byte"] = cpu, per_byte
         row["busy"] = 1 - idle[0] / idle[1] if idle[1] else None
         return row
@@ -191,6 +196,10 @@ class Gloo(System):
 
     name = "gloo"
 
+    def arguments(self, _launch):
+        """Further arguments of the program."""
+        return []
+
     def missing(self, build):
         there = (pathlib.Path(build) / "bench/gloo-ring").exists()
         return None if there else "gloo-ring was not built: libgloo-dev and a C++ compiler are needed"
@@ -199,7 +208,21 @@ class Gloo(System):
         place, lab = launch.place, launch.lab
         return _each_rank(launch, lambda r: [
             launch.build / "bench/gloo-ring", "--ranks", place.n, "--rank", r, "--store", launch.dir, "--address",
-            place.address(lab, place.workers[r]), "--inplace", "no", "--json", *launch.common()])
+            place.address(lab, place.workers[r]), "--inplace", "no", "--json", *self.arguments(launch),
+            *launch.common()])
+
+
+class Gloo2D(Gloo):
+    """A 2-D ring made of groups of libgloo: reduce-scatter within each rack, all-reduce across, all-gather within.
+    piece: bytes on which a step works at once; 0: the whole buffer, so that the steps follow each other."""
+
+    def __init__(self, name, piece):
+        self.name, self.piece = name, piece
+
+    def arguments(self, launch):
+        if not launch.place.racks:
+            raise LabError(f"{self.name}: this case has no racks, expected one that has", 2)
+        return ["--racks", launch.place.racks.count, "--piece", self.piece or launch.size]
 
 
 class OpenMPI(System):
@@ -338,18 +361,17 @@ class Ours(System):
     def start_servers(self, launch):
         """Starts the reducers, waits until each listens, and writes the configuration of the ranks."""
         servers, logs = [], []
-        sections = self._write_security(launch)
+        launch.place.write_config(launch.lab, launch.dir, launch.build, self._write_security(launch))
         try:
             for j, (host, port) in enumerate(launch.place.reducers):
                 address = f"{launch.place.address(launch.lab, host)}:{port}"
                 listen = ["--listen", "127.0.0.1:0", "--grpc", address] if self.grpc else ["--listen", address]
-                command = [launch.build / "bin/reduction-server", "--config", f"{launch.dir}/reducer.yaml", *listen,
-                           "--lanes", 1]
+                command = [launch.build / "bin/reduction-server", "--config",
+                           f"{launch.dir}/{launch.place.server_file}", *listen, "--lanes", 1]
                 servers.append(_start(launch, host, command, name=f"r{j}"))
                 logs.append(pathlib.Path(launch.dir) / f"r{j}.err")
             for server, log in zip(servers, logs):
                 _wait_listening("a reducer", server, log)
-            launch.place.write_config(launch.lab, launch.dir, launch.build, sections)
         except BaseException:
             for p in servers:
                 end(p)
@@ -392,7 +414,38 @@ class Ours(System):
                     for h, host in enumerate(place.workers) for i in range(self.local)]
         return _each_rank(launch, command, lambda r: {
             "RANK": str(r), "WORLD_SIZE": str(place.n), "LOCAL_RANK": str(r if place.loopback else 0),
-            "LOCAL_WORLD_SIZE": str(place.n if place.loopback else 1), "REDUCTION_RUN": "bench"})
+            "LOCAL_WORLD_SIZE": str(place.n if place.loopback else 1), "REDUCTION_RUN": "bench"} |
+            place.environment(r))
+
+
+class Relayed(Ours):
+    """Ours in racks, with the configuration `name` of rack_maps.MAPS."""
+
+    UPLINK = 1.5  # times the bytes on the uplinks that the configuration needs; with more its relays are not used
+
+    def __init__(self, setting, name, place):
+        super().__init__(setting)
+        self.name += f"/{name}"
+        self.place = place
+
+    def missing(self, build):
+        """As Ours.missing(). A build without groups does not know that section."""
+        found = super().missing(build)
+        if found or self.place.map.relays is None:
+            return found
+        done = subprocess.run([pathlib.Path(build) / "bin/reductionctl", "check", "-"], capture_output=True, text=True,
+                              input=self.place.yaml(lambda host: f"10.99.0.{host + 1}"))
+        why = re.sub(r"^reductionctl: \S+: |, expected.*", "", done.stderr.strip())
+        return f"this build does not have its configuration: {why}" if done.returncode else None
+
+    def measure(self, launch):
+        row = super().measure(launch)
+        carried = max(max(u["up_payload"], u["down_payload"]) for u in row["uplinks"]) / launch.size
+        expected = self.place.uplink_per_S()
+        if self.place.map.relays is not None and carried > self.UPLINK * expected:
+            raise LabError(f"{self.name}: {launch.size} bytes: found {carried:.2f} S on an uplink, expected "
+                           f"{expected:.2f} S: the relays were not used")
+        return row
 
 
 def _make_certificates(folder, addresses):
@@ -447,15 +500,16 @@ class BareLoop(System):
 
 def peers():
     """Returns all peers by name, in the order of reports."""
-    return {s.name: s for s in (Gloo(), OpenMPI("ompi-ring", ring=True), OpenMPI("ompi"), Mpich(),
-                                OpenMPI("ompi-shm", btl="vader"), BareLoop(), TorchWire("bf16"),
-                                TorchWire("fp8"))}
+    return {s.name: s for s in (
+        Gloo(), Gloo2D("gloo-2d", PIECE), Gloo2D("gloo-2d-phased", 0), OpenMPI("ompi-ring", ring=True), OpenMPI("ompi"),
+        Mpich(), OpenMPI("ompi-shm", btl="vader"), BareLoop(), TorchWire("bf16"), TorchWire("fp8"))}
 
 
 def line_MBps(lab, place, build, seconds=1.5):
-    """Measures one plain TCP flow from the first worker to another host; returns MB/s of payload."""
+    """Measures one plain TCP flow from the first worker to another host, of its rack if there are racks; returns MB/s
+    of payload."""
     tcp_loop = pathlib.Path(build).resolve() / "bench/tcp-loop"
-    to = place.workers[-1]
+    to = place.workers[1 if place.racks else -1]
     sink = lab.popen(to, [tcp_loop, "sink", 5001], stdout=subprocess.PIPE, text=True)
     flow = lab.popen(place.workers[0], [tcp_loop, "flow", place.address(lab, to), 5001, seconds])
     try:

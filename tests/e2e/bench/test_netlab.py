@@ -8,6 +8,7 @@ Not under ThreadSanitizer: the laboratory has no threads.
 import ctypes
 import os
 import pathlib
+import re
 import signal
 import socket
 import struct
@@ -22,6 +23,8 @@ NET = harness.ROOT / "bench/net"
 sys.path.insert(0, str(NET))
 import cases  # noqa: E402
 import lab as net  # noqa: E402
+import rack_maps  # noqa: E402
+import racks  # noqa: E402
 import report  # noqa: E402
 
 MIB = 1 << 20
@@ -59,7 +62,7 @@ class Plan(unittest.TestCase):
     def test_bounds_are_the_closed_form(self):
         """Within 10 parts in a million: it is told bandwidths in whole kbit/s."""
         for case in cases.TABLE:
-            for mixed in {case.mixed, False} if case.kind == cases.SHAPED and not case.half else ():
+            for mixed in {case.mixed, False} if case.kind == cases.SHAPED and not (case.half or case.racks) else ():
                 with self.subTest(case.name, mixed=mixed):
                     place = case.placement(mixed)
                     plan = place.plan(harness.BUILD, 16 * MIB)
@@ -71,6 +74,37 @@ class Plan(unittest.TestCase):
     def test_a_plan_that_fails(self):
         with self.assertRaisesRegex(net.LabError, "reductionctl plan .*expected"):
             cases.BY_NAME["n4"].placement(False).plan(harness.BUILD, 0)
+
+
+    def test_bounds_of_racks(self):
+        """Time of ours, with the busiest uplink's load, and of the rings, in units of S and of a host's link."""
+        expected = {
+            ("racks2-full", "flat"): (1, 4, 1.75, 1.75), ("racks2-full", "declared"): (1, 4, 1.75, 1.75),
+            ("racks2-2to1", "flat"): (2, 4, 1.75, 1.75), ("racks2-2to1", "groups"): (5 / 4, 1, 1.75, 1.75),
+            ("racks2-2to1", "mixture-2to1"): (8 / 7, 16 / 7, 1.75, 1.75),
+            ("racks2-4to1", "mixture-4to1"): (16 / 13, 16 / 13, 1.75, 1.75),
+            ("racks2-8to1", "flat"): (8, 4, 3.5, 2), ("racks2-8to1", "groups"): (2, 1, 3.5, 2),
+            ("racks2-k10-4to1", "groups"): (1, 1, 1.75, 1.75), ("racks2-k10-8to1", "groups"): (2, 1, 3.5, 2),
+            ("racks2-mixed-4to1", "groups"): (35 / 32, 1, 1.75, 1.75),
+            ("racks3-4to1", "flat"): (4, 4, 11 / 6, 11 / 6), ("racks3-4to1", "groups"): (5 / 4, 1, 11 / 6, 11 / 6),
+            ("zones-20ms", "groups"): (5 / 4, 1, 1.75, 1.75),
+        }  # fmt: skip
+        for (name, of), numbers in expected.items():
+            with self.subTest(name, of=of):
+                place = rack_maps.RackPlacement(cases.BY_NAME[name], of)
+                plan, link_s = place.plan(harness.BUILD, 16 * MIB), 16 * MIB / (place.payload[0] / 8)
+                times = [plan[key] / link_s for key in ("time_s", "ring_s", "ring_2d_s")]
+                for found, number in zip([times[0], place.uplink_per_S(), *times[1:]], numbers):
+                    self.assertAlmostEqual(found, number, delta=1e-9)
+
+    def test_map_of_racks(self):
+        sections = rack_maps.RackPlacement(cases.BY_NAME["racks2-4to1"], "mixture-4to1").map.sections()
+        self.assertEqual(sections["sharding"]["shards"], 104)
+        self.assertEqual([sorted(g["relays"].values()) for g in sections["groups"]],
+                         [["r0", "r1", "r2", "r3"], ["r4", "r5", "r6", "r7"]])
+        sections = rack_maps.RackPlacement(cases.BY_NAME["racks3-4to1"], "groups").map.sections()
+        self.assertEqual(set(sections["sharding"]["map"].values()), {"r12", "r13", "r14"})
+        self.assertEqual(sections["groups"][1], {"name": "rack1", "relays": ["r4", "r5", "r6", "r7"]})
 
 
 class Report(unittest.TestCase):
@@ -145,6 +179,62 @@ class Laboratory(unittest.TestCase):
                 p.signal(number)
                 self.assertEqual(p.wait(), 128 + number, p.report())
                 self.assertEqual(self.hosts_of(p), [])
+
+    def test_racks_command(self):
+        p = self.netlab("--hosts", 4, "--racks", 2, "--uplink", "100mbit", "--counters", "--", "true")
+        self.assertEqual(p.wait(), 0, p.report())
+        self.assertRegex(p.err, r"(?s)rack +up +down.*\n +0 +\d+ .*\n +1 +\d+ ")
+        self.assertEqual(self.hosts_of(p), [])
+
+
+@unittest.skipIf(WHY_NOT, WHY_NOT)
+class Racks(unittest.TestCase):
+    """Two racks of two hosts, a host at the spine, and uplinks of a quarter of a host's rate."""
+
+    RACKS, HOST, UPLINK = [0, 0, 1, 1, None], 100, 25  # rates in Mbit/s
+
+    def flow(self, lab, a, b):
+        """Sends from host a to host b for a second; returns MB/s of TCP payload, the bytes that each uplink carried up
+        and down, and the bytes that b received."""
+        before, received = lab.uplinks(), lab.counters()[b]["rx_payload"]
+        tool = harness.BUILD / "bench/tcp-loop"
+        sink = lab.popen(b, [tool, "sink", 5001], stdout=subprocess.PIPE, text=True)
+        lab.run(a, [tool, "flow", lab.address(b), 5001, 1], timeout=20)
+        speed = float(re.search(r'"MBps": *([\d.]+)', sink.communicate(timeout=20)[0])[1])
+        moved = net.counters_between(before, lab.uplinks())
+        return speed, [(u["up_payload"], u["down_payload"]) for u in moved], lab.counters()[b]["rx_payload"] - received
+
+    def check(self, delay_us):
+        lab = racks.RackLab(self.RACKS, f"{self.UPLINK}mbit", uplink_queue_ms=40, uplink_delay_us=delay_us,
+                            rate=f"{self.HOST}mbit", queue_ms=40, build=harness.BUILD)
+        with lab:
+            within, apart, out = self.flow(lab, 0, 1), self.flow(lab, 1, 2), self.flow(lab, 2, 4)
+            # namespaces of the hosts, of the racks' switches, and of the spine
+            self.assertEqual(len(net._namespaces_of(lab.prefix)), 5 + 2 + 1)
+        self.assertEqual(net._namespaces_of(lab.prefix), [])
+        self.assertFalse((net.LOCKS / lab.prefix).exists())
+        for (speed, _, _), rate in ((within, self.HOST), (apart, self.UPLINK), (out, self.UPLINK)):
+            line = net.payload_bits(rate) / 8
+            # a bucket is full at first, and a flow is short
+            self.assertTrue(0.7 * line < speed < 1.2 * line, (speed, line))
+        self.assertLess(max(sum(within[1], ())), 1000)  # options of a few acknowledgements and packets without data
+        for (_, uplinks, received), ways in ((apart, [(0, 0), (1, 1)]), (out, [(1, 0)])):
+            for rack, way in ways:
+                self.assertAlmostEqual(uplinks[rack][way] / received, 1, delta=0.01)
+        (up0, down0), (up1, down1) = apart[1]
+        self.assertLess(max(down0, up1), 0.01 * min(up0, down1))  # acknowledgements have no payload
+        self.assertLess(max(out[1][0]), 1000)
+
+    def test_uplinks(self):
+        self.check(0)
+
+    def test_uplinks_with_delay(self):
+        self.check(5000)
+
+    def test_racks_without_hosts(self):
+        with self.assertRaisesRegex(net.LabError, "expected a host in each rack"):
+            racks.RackLab([0, 2], "1gbit")
+
 
 SO_MAX_PACING_RATE, UNPACED = 47, 2**64 - 1
 PIDFD_GETFD = 438
