@@ -181,7 +181,7 @@ def entries_of(case, args):
 def operations(case, size, seconds):
     """Returns the number of timed and of warm-up operations of a launch."""
     if case.iters:
-        return case.iters, 1
+        return case.iters, case.warmup
     if case.kind == LATENCY and size <= 64 * KIB:
         return LATENCY_ITERS, LATENCY_ITERS // 10
     rate = net.parse_rate(case.rate)

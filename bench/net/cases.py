@@ -41,7 +41,8 @@ class Case:
     far_ms: float = 0  # the same for those of worker 0
     random_loss: int = 0  # each packet with data is lost with the chance 1/n
     cc: str = None  # congestion control
-    iters: int = 0  # timed operations after a warm one; 0: as many as the time allows
+    iters: int = 0  # timed operations; 0: as many as the time allows
+    warmup: int = 1  # operations before them, if `iters` is given
     sizes: tuple = (4 * MIB, 16 * MIB)
     more_sizes: tuple = ()
     peers: tuple = RINGS
@@ -159,7 +160,7 @@ TABLE = [
       for over in (2, 4, 8)),
     Case("racks2-mixed-4to1", 8, 8, racks=Racks(on_workers=True), **RACKS),
     Case("racks3-4to1", 12, 15, racks=Racks(count=3, spine=3), **RACKS),
-    Case("zones-20ms", 8, 8, queue_ms=20, racks=Racks(over=1, rtt_ms=20), **RACKS),
+    Case("zones-20ms", 8, 8, queue_ms=20, iters=5, warmup=5, racks=Racks(over=1, rtt_ms=20), **RACKS),
     Case("kernels", kind=KERNELS, sizes=(), peers=(),
          targets={"kernel": {"float32": 0.9, "float16": 0.8, "bfloat16": 0.8}}),
 ]

@@ -170,7 +170,7 @@ class RackPlacement(Placement):
             self.racks.reducer_racks(self.n)[:self.k]
 
     def make_lab(self, case, cc, build):
-        return racks.RackLab(self.rack_of(), f"{self.racks.uplink_bits(self.n, self.bits) / 1e3:g}kbit",
+        return racks.RackLab(self.rack_of(), f"{self.racks.uplink_bits(self.n, self.bits) / 1e3:.3f}kbit",
                              uplink_delay_us=self.racks.rtt_ms * 500, rate=case.rate, queue_ms=case.queue_ms,
                              cc=cc, build=build)
 

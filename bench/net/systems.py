@@ -25,6 +25,7 @@ ATTEMPTS = 3
 LAUNCH_S = 15  # time for starting, in addition to the operations
 STALL_S = 6  # a launch hangs if no byte passes host 0's links for so long before a result
 PIECE = 128 << 10  # bytes on which a step of the 2-D ring works at once; the fastest of 64 KiB to 4 MiB
+FAR_PIECE = 2 << 20  # the same with round trips of 20 ms between racks; the fastest of 1 MiB to 16 MiB
 END_S = 3  # time for ending after the result has been printed
 SLOWEST, SLOWEST_OP_S = 1 / 40, 0.05  # of the line's throughput, and seconds: a slower system counts as hung
 HERE = pathlib.Path(__file__).resolve().parent
@@ -222,7 +223,8 @@ class Gloo2D(Gloo):
     def arguments(self, launch):
         if not launch.place.racks:
             raise LabError(f"{self.name}: this case has no racks, expected one that has", 2)
-        return ["--racks", launch.place.racks.count, "--piece", self.piece or launch.size]
+        piece = FAR_PIECE if self.piece and launch.place.racks.rtt_ms else self.piece or launch.size
+        return ["--racks", launch.place.racks.count, "--piece", piece]
 
 
 class OpenMPI(System):
