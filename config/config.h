@@ -254,6 +254,10 @@ void rs_config_reference(FILE *out);
  * each shard, RS_NO_RELAY for none. Numbers as 8 bytes, little-endian. */
 uint64_t rs_config_digest(const struct rs_config *cfg);
 
+/* Returns a digest of the number and the ids of the reducers: with it a relay finds out
+ * whether a job counts reducers as it does. */
+uint64_t rs_config_reducers_digest(const struct rs_config *cfg);
+
 /* Returns the part that a worker's exchange needs; it borrows from cfg. */
 struct exchange_params rs_config_exchange(const struct rs_config *cfg);
 

@@ -41,3 +41,12 @@ uint64_t rs_config_digest(const struct rs_config *cfg)
 	}
 	return d;
 }
+
+uint64_t rs_config_reducers_digest(const struct rs_config *cfg)
+{
+	uint64_t d = digest_number(0, cfg->reducers_n);
+
+	for (unsigned i = 0; i < cfg->reducers_n; i++)
+		d = XXH3_64bits_withSeed(cfg->reducers[i].id, strlen(cfg->reducers[i].id), d);
+	return d;
+}

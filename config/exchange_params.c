@@ -7,6 +7,21 @@
 #include <string.h>
 #include <xxhash.h>
 
+/* Returns the most connections that relays have to one lane: one for each of their own
+ * lanes. */
+static unsigned exchange_params_uplinks(const struct rs_config *cfg)
+{
+	bool relays[RS_REDUCERS_MAX] = {false};
+	unsigned n = 0;
+
+	for (size_t i = 0; i < (size_t)cfg->groups_n * cfg->sharding.shards; i++)
+		if (cfg->relays[i] != RS_NO_RELAY && !relays[cfg->relays[i]]) {
+			relays[cfg->relays[i]] = true;
+			n += cfg->reducers[cfg->relays[i]].lanes;
+		}
+	return n;
+}
+
 struct exchange_params rs_config_exchange(const struct rs_config *cfg)
 {
 	bool tls = cfg->security.tls != TLS_OFF;
@@ -43,6 +58,9 @@ struct exchange_params rs_config_exchange(const struct rs_config *cfg)
 	    .detect_ms = cfg->timeouts.detect_ms,
 	    .op_ms = cfg->timeouts.op_ms,
 	    .digest = rs_config_digest(cfg),
+	    .uplinks = exchange_params_uplinks(cfg),
+	    .relay_above = RELAY_ABOVE,
+	    .reducers_digest = rs_config_reducers_digest(cfg),
 	};
 }
 
@@ -223,4 +241,45 @@ void exchange_params_place_slots(const struct exchange_params *p, const uint32_t
 	for (unsigned s = 0; s < p->shards; s++)
 		if (owner[s] == p->reducers_n)
 			placing_put(&w, s, placing_find(&w, s));
+}
+
+/* Returns the group's living relay with the fewest shards so far; RS_NO_RELAY: none
+ * lives. */
+static unsigned relays_least(const struct exchange_params *p, const uint16_t *map, const uint32_t *lives,
+			     const unsigned *load)
+{
+	unsigned best = RS_NO_RELAY;
+
+	for (unsigned s = 0; s < p->shards; s++) {
+		unsigned r = map[s];
+
+		if (r == RS_NO_RELAY || lives[r] % 2)
+			continue;
+		if (best == RS_NO_RELAY || load[r] < load[best] || (load[r] == load[best] && r < best))
+			best = r;
+	}
+	return best;
+}
+
+void exchange_params_place_relays(const struct exchange_params *p, const uint32_t *lives, const uint16_t *owner,
+				  uint16_t *relay, uint16_t *lane)
+{
+	const uint16_t *map = p->relays + (size_t)p->group * p->shards;
+	unsigned load[RS_REDUCERS_MAX] = {0};
+
+	for (unsigned s = 0; s < p->shards; s++) {
+		relay[s] = map[s];
+		if (map[s] != RS_NO_RELAY && lives[map[s]] % 2 == 0)
+			lane[s] = (uint16_t)(load[map[s]]++ % p->reducers[map[s]].lanes);
+	}
+	for (unsigned s = 0; s < p->shards; s++) {
+		if (relay[s] == RS_NO_RELAY || lives[relay[s]] % 2 == 0)
+			continue;
+		relay[s] = (uint16_t)relays_least(p, map, lives, load);
+		if (relay[s] != RS_NO_RELAY)
+			lane[s] = (uint16_t)(load[relay[s]]++ % p->reducers[relay[s]].lanes);
+	}
+	for (unsigned s = 0; s < p->shards; s++)
+		if (relay[s] == owner[s])
+			relay[s] = RS_NO_RELAY;
 }

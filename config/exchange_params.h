@@ -39,10 +39,13 @@ struct exchange_params {
 	unsigned reducers_n;
 	const uint16_t *home; /* [shards]: index of the reducer that owns a shard in the map */
 	unsigned shards;
-	unsigned groups_n;      /* 0: no groups are declared */
-	unsigned group;         /* index of this rank's group; set when a job is opened (config/group.h) */
-	const uint16_t *relays; /* [groups_n * shards]: index of the reducer that relays a shard for a group;
-				   RS_NO_RELAY: none. Entry group * shards + shard; NULL without groups */
+	unsigned groups_n;        /* 0: no groups are declared */
+	unsigned group;           /* index of this rank's group; set when a job is opened (config/group.h) */
+	const uint16_t *relays;   /* [groups_n * shards]: index of the reducer that relays a shard for a group;
+				     RS_NO_RELAY: none. Entry group * shards + shard; NULL without groups */
+	unsigned uplinks;         /* most connections that relays have to a lane of a home; with groups */
+	uint64_t relay_above;     /* bytes: smaller operations go straight home */
+	uint64_t reducers_digest; /* rs_config_reducers_digest(); with groups */
 	uint32_t chunk_bytes;
 	unsigned window, priorities;
 	unsigned ahead; /* most chunks without a result on a lane; more than `window`: the job is decoupled */
@@ -93,11 +96,20 @@ void exchange_params_place(const struct exchange_params *p, const uint32_t *live
 void exchange_params_place_slots(const struct exchange_params *p, const uint32_t *lives, const uint32_t *shares,
 				 uint16_t *owner, uint16_t *lane);
 
+/* Where a group's chunks of each shard are added first: relay[shard] is a reducer, and
+ * lane[shard] a lane of it, or relay[shard] is RS_NO_RELAY: they go straight home. owner:
+ * as placed. A shard stays at its relay while that lives; those of dead relays go, in
+ * ascending order, to the group's living relay that has the fewest, or home if none
+ * lives. A function of the configuration and the view alone. */
+void exchange_params_place_relays(const struct exchange_params *p, const uint32_t *lives, const uint16_t *owner,
+				  uint16_t *relay, uint16_t *lane);
+
 enum {
-	LEAD_PER_LINK = 8,     /* chunks for each connection in the lead of one building */
-	LEAD_MOST = 512,       /* that lead at most, however many slots a job declares: 16 MiB of retained results */
-	LONG_ROUND_TRIPS = 4,  /* bandwidth x round trip in flight at most: some for the repair of losses */
-	LONG_BYTES = 32 << 20, /* in flight at most if the bandwidth is not configured */
+	RELAY_ABOVE = 64 << 10, /* two more hops would cost a smaller operation more than the bytes that they save */
+	LEAD_PER_LINK = 8,      /* chunks for each connection in the lead of one building */
+	LEAD_MOST = 512,        /* that lead at most, however many slots a job declares: 16 MiB of retained results */
+	LONG_ROUND_TRIPS = 4,   /* bandwidth x round trip in flight at most: some for the repair of losses */
+	LONG_BYTES = 32 << 20,  /* in flight at most if the bandwidth is not configured */
 	LONG_BYTES_PER_S = 1250000000 /* bandwidth that is assumed then: the limit above ends it */
 };
 

@@ -2,6 +2,7 @@
 #include "proto/control.h"
 
 #include "common/version.h"
+#include "proto/features.h"
 #include "proto/reduction.pb-c.h"
 
 #include <stdio.h>
@@ -45,6 +46,11 @@ uint32_t control_pack_hello(uint8_t *out, const struct control_hello *h)
 		m.nonce = (ProtobufCBinaryData){sizeof h->nonce, (uint8_t *)h->nonce};
 
 	m.features = h->features;
+	m.groups = h->groups;
+	m.group = h->group;
+	m.uplinks = h->uplinks;
+	m.relay = h->relay;
+	m.reducers_digest = h->reducers_digest;
 	return (uint32_t)reduction__v1__hello__pack(&m, out);
 }
 
@@ -175,6 +181,10 @@ uint32_t control_pack_view(uint8_t *out, const struct control_view *v)
 		m.cause = &cause;
 	m.features = v->features;
 	m.lead = v->lead;
+	if (v->features & FEATURE_RELAYS) {
+		m.begun = (uint64_t *)v->begun;
+		m.n_begun = FRAME_PRIORITIES;
+	}
 	m.epoch = v->epoch;
 	m.shares = (uint32_t *)v->shares;
 	m.n_shares = v->epoch ? v->n : 0;
@@ -296,6 +306,11 @@ int control_unpack_hello(const uint8_t *in, uint32_t len, struct control_hello *
 	h.incarnation = m->incarnation;
 	h.detect_ms = m->detect_ms;
 	h.features = m->features;
+	h.groups = m->groups;
+	h.group = m->group;
+	h.uplinks = m->uplinks;
+	h.relay = m->relay;
+	h.reducers_digest = m->reducers_digest;
 	rc = take_bytes(h.nonce, &m->nonce, &h.has_nonce, "nonce in HELLO", e);
 	if (!rc)
 		rc = take_word(h.job, sizeof h.job, m->job, "job name", e);
@@ -506,6 +521,8 @@ int control_unpack_view(const uint8_t *in, uint32_t len, struct control_view *re
 		if (m->epoch)
 			memcpy(ret->shares, m->shares, m->n_shares * sizeof *m->shares);
 		memcpy(ret->start, m->start, sizeof ret->start);
+		if (m->n_begun == FRAME_PRIORITIES)
+			memcpy(ret->begun, m->begun, sizeof ret->begun);
 		ret->lost = m->lost <= ret->n ? m->lost : 0;
 		ret->reported = m->reported;
 		ret->features = m->features;

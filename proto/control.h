@@ -34,7 +34,7 @@ enum {
 	CONTROL_LOAD_LEN = 50,      /* bytes of a packed LOAD at most */
 	/* bytes of a packed view at most */
 	CONTROL_VIEW = 4 + 3 * CONTROL_REDUCERS + 4 + CONTROL_REDUCERS / 8 + 4 + 10 * FRAME_PRIORITIES + CONTROL_WHY +
-		       CONTROL_JOB + CONTROL_CAUSE + 38 + 4 + 4 + 3 * CONTROL_REDUCERS,
+		       CONTROL_JOB + CONTROL_CAUSE + 38 + 4 + 4 + 3 * CONTROL_REDUCERS + 4 + 10 * FRAME_PRIORITIES,
 };
 
 /* HELLO; the fields are those of Hello in reduction.proto. */
@@ -57,6 +57,8 @@ struct control_hello {
 	bool has_nonce; /* the worker has the job's secret, and will prove it */
 	uint8_t nonce[AUTH_NONCE];
 	uint64_t features; /* a set of proto/features.h, as in the following structs */
+	uint32_t groups, group, uplinks, relay;
+	uint64_t reducers_digest;
 };
 
 /* WELCOME; the fields are those of Welcome in reduction.proto. */
@@ -134,8 +136,9 @@ struct control_view {
 	bool reported;             /* that reducer reported the reason, and the cause, itself */
 	char lost_id[CONTROL_JOB]; /* its id; "": unknown */
 	uint64_t features;
-	uint32_t lead;                /* 0: that of the configuration */
-	bool empty[CONTROL_REDUCERS]; /* of dead reducers: the slot is empty; for people */
+	uint32_t lead;                    /* 0: that of the configuration */
+	bool empty[CONTROL_REDUCERS];     /* of dead reducers: the slot is empty; for people */
+	uint64_t begun[FRAME_PRIORITIES]; /* with FEATURE_RELAYS */
 };
 
 /* Each packs into out (FRAME_CONTROL_MAX bytes) and returns the length. */

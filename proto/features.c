@@ -3,8 +3,8 @@
 
 #include <stdio.h>
 
-static const char *const features_names[] = {"start",   "probe",  "nonfinite", "encodings", "reconfigure",
-					     "windows", "shares", "slots",     "sharded",   "decoupled"}; /* by bit */
+static const char *const features_names[] = {"start",  "probe", "nonfinite", "encodings", "reconfigure", "windows",
+					     "shares", "slots", "sharded",   "decoupled", "relays"}; /* by bit */
 
 enum { FEATURES_NAMED = sizeof features_names / sizeof features_names[0] };
 

@@ -60,7 +60,9 @@ enum frame_flags {
 	FRAME_WIDE = 1,    /* DATA: the payload is float32 partial sums although dtype is float16 or bfloat16 */
 	FRAME_ROOT = 2,    /* DATA of a broadcast: this rank is the root and the payload is the data */
 	FRAME_CHECKED = 4, /* payload_sum is the payload's checksum */
-	FRAME_FLAGS_ALL = 7,
+	FRAME_RELAY =
+	    8, /* DATA: the reducer adds the ranks of this group and sends the sum to the home in `generation` */
+	FRAME_FLAGS_ALL = 15,
 };
 
 /* A header in host byte order. Fields that a type does not use are 0. Invariant after
@@ -73,7 +75,7 @@ struct frame {
 	uint32_t payload_sum; /* with FRAME_CHECKED: frame_checksum(payload) */
 	uint32_t chunk;       /* index of the chunk in its operation */
 	uint32_t chunk_elems; /* elements of every chunk but the last */
-	uint32_t generation;  /* of the job */
+	uint32_t generation;  /* of the job; with FRAME_RELAY: frame_home() */
 	uint64_t ack;         /* worker: all operations below it are complete here; reducer: all below it are stable */
 };
 
@@ -110,6 +112,23 @@ uint32_t frame_chunk_len(uint64_t count, uint32_t chunk_elems, uint32_t chunk);
 
 /* Returns the number of chunks, at least 1: an empty operation has one empty chunk. */
 uint64_t frame_chunks(uint64_t count, uint32_t chunk_elems);
+
+/* The home of a chunk in a frame with FRAME_RELAY: the index of its reducer, and a lane
+ * of that. */
+static inline uint32_t frame_home(unsigned reducer, unsigned lane)
+{
+	return (uint32_t)reducer << 16 | lane;
+}
+
+static inline unsigned frame_home_reducer(uint32_t home)
+{
+	return home >> 16;
+}
+
+static inline unsigned frame_home_lane(uint32_t home)
+{
+	return home & 0xffff;
+}
 
 /* Returns the reserve of each priority: how many chunks of one priority a worker may
  * always have in flight on a lane, however many it has of other priorities. It may send a

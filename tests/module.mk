@@ -21,7 +21,7 @@ $(unit_bin): $(B)/%: $(B)/%.o $(libhelp) $(librpc) $(core_libs)
 # what has to do with sockets of the system
 $(B)/tests/unit/proto/rpc/test_unauthenticated: $(B)/server/join/listener_posix.o
 # a lane's thread, without an accept loop
-$(B)/tests/unit/server/run/test_lane_uv: $(patsubst %,$(B)/server/run/%.o,lane_uv lane_conn lane_tcp tcp_path lane_grpc lane_command lane_load_posix mailbox_uv)
+$(B)/tests/unit/server/run/test_lane_uv: $(patsubst %,$(B)/server/run/%.o,lane_uv lane_conn lane_tcp tcp_path lane_grpc lane_command lane_load_posix lane_uplink mailbox_uv) $(B)/server/join/secrets.o
 # the host of a daemon
 host_libs := $(libhost) $(libhttp_port) $(libhttp) $(libservice_uv) $(libservice) $(librpc) $(libconfig) $(libproto) $(libcommon)
 $(B)/tests/unit/common/host/test_host: $(host_libs)
@@ -74,7 +74,7 @@ $(sim_bin): $(patsubst %.c,$(B)/%.o,$(wildcard tests/sim/*.c)) $(core_libs)
 $(sim_bin): private LDFLAGS += -Wl,--wrap=rs_fail
 
 sim: $(sim_bin) ## simulate SEEDS=N random schedules from SEED=first on; NAMESAKES=1: several trainings of one name; TRACE=1 tells the story of one
-	$(sim_bin) $(if $(SEEDS),--seeds $(SEEDS),$(if $(TRACE),--seeds 1)) $(if $(SEED),--first $(SEED)) $(if $(NAMESAKES),--namesakes) $(if $(TRACE),--trace)
+	$(sim_bin) $(if $(SEEDS),--seeds $(SEEDS),$(if $(TRACE),--seeds 1)) $(if $(SEED),--first $(SEED)) $(if $(NAMESAKES),--namesakes) $(if $(GROUPED),--grouped) $(if $(TRACE),--trace)
 
 # fuzz targets: with libFuzzer where the sanitizers say so, else programs that run files,
 # for the tests

@@ -3,6 +3,7 @@
 
 #include "server/core/lane_state.h"
 #include "server/core/stripe.h"
+#include "server/core/uplink.h"
 
 static unsigned check_count(const uint64_t *set, unsigned world_size)
 {
@@ -23,11 +24,13 @@ static bool check_subset(const uint64_t *set, const uint64_t *of, unsigned world
 }
 
 /* A slot in use, without its place in the stripe. */
-static const char *slot_check(const struct slot *s, unsigned world_size)
+static const char *slot_check(const struct slot *s, const struct stripe *st)
 {
+	unsigned world_size = stripe_places(st);
+
 	if (s->filled > s->elems)
 		return "a slot has more filled elements than elements";
-	if (s->contributed > check_count(s->started, world_size))
+	if (s->contributed > check_count(stripe_is_grouped(st) ? s->covered : s->started, world_size))
 		return "a slot has contributions that never started";
 	if (s->combined > s->contributed)
 		return "a slot has combined more contributions than are complete";
@@ -35,15 +38,15 @@ static const char *slot_check(const struct slot *s, unsigned world_size)
 		return "a slot's have_n differs from its set `have`";
 	if (!check_subset(s->have, s->started, world_size))
 		return "a slot's set `have` has a rank that did not start";
-	if (!check_subset(s->complete, s->started, world_size))
+	if (!check_subset(s->complete, stripe_is_grouped(st) ? s->covered : s->started, world_size))
 		return "a slot's set `complete` has a rank that did not start";
-	if (!check_subset(s->wide, s->started, world_size))
+	if (!check_subset(s->wide, stripe_is_grouped(st) ? s->covered : s->started, world_size))
 		return "a slot's set `wide` has a rank that did not start";
 	if (s->roots > 1)
 		return "a slot has two roots";
 	if (s->roots && s->root >= world_size)
 		return "a slot's root is not a rank";
-	if (s->first_rank >= world_size || !slot_bit(s->started, s->first_rank))
+	if (s->first_rank >= world_size || (s->first_rank < st->p.world_size && !slot_bit(s->started, s->first_rank)))
 		return "a slot's first rank did not start";
 	if (s->fetching && s->fetch_from >= world_size)
 		return "a slot asks for its result, but no rank";
@@ -92,7 +95,7 @@ static const char *retained_check(const struct stripe *st)
 		const struct slot *s = &st->slots[i];
 		unsigned p = i / st->slots_n;
 
-		if (s->waiting && (!fetching[p] || first[p] >= s->order))
+		if (s->waiting && !stripe_is_grouped(st) && (!fetching[p] || first[p] >= s->order))
 			return "a result waits, but no earlier chunk is fetched";
 	}
 	return NULL;
@@ -159,7 +162,7 @@ static const char *check_sessions(const struct stripe *st)
 	unsigned attached = 0, queued = 0, unsent = 0;
 	const char *broken = NULL;
 
-	for (unsigned r = 0; r < st->p.world_size && !broken; r++) {
+	for (unsigned r = 0; r < stripe_places(st) && !broken; r++) {
 		const struct session *s = st->sessions[r];
 
 		if (!s)
@@ -189,11 +192,13 @@ const char *stripe_check(const struct stripe *st)
 		broken = check_sessions(st);
 	if (!broken)
 		broken = retained_check(st);
+	if (!broken)
+		broken = uplinks_check(st);
 	if (broken || st->ended || !st->running)
 		return broken; /* an ended stripe only sends what is queued */
 	for (unsigned i = 0; i <= st->mask && !broken; i++)
 		for (const struct slot *s = st->chains[i]; s && !broken; s = s->next)
-			broken = slot_check(s, st->p.world_size);
+			broken = slot_check(s, st);
 	return broken ? broken : check_stable(st);
 }
 
@@ -248,7 +253,7 @@ const char *lane_check(const struct lane *l)
 	for (const struct stripe *st = l->stripes; st && !broken; st = st->next) {
 		if (st->owner != l)
 			return "a stripe belongs to another lane";
-		for (unsigned r = 0; r < st->p.world_size; r++) {
+		for (unsigned r = 0; r < stripe_places(st); r++) {
 			sessions += st->sessions[r] != NULL;
 			ready += st->sessions[r] && st->sessions[r]->ready;
 		}

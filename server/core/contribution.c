@@ -10,9 +10,12 @@
 
 #include "common/assert.h"
 #include "proto/features.h"
+#include "server/core/groups.h"
 #include "server/core/result.h"
 #include "server/core/retained.h"
+#include "server/core/stripe_fail.h"
 #include "server/core/stripe_late.h"
+#include "server/core/uplink.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -165,7 +168,7 @@ static int contribution_check_header(const struct stripe *st, const struct frame
 
 static void contribution_start_slot(struct stripe *st, struct slot *slot, const struct frame *f, unsigned rank)
 {
-	size_t words = (st->p.world_size + 63) / 64;
+	size_t words = (stripe_places(st) + 63) / 64;
 
 	slot->header = *f;
 	slot->first_rank = rank;
@@ -182,6 +185,8 @@ static void contribution_start_slot(struct stripe *st, struct slot *slot, const 
 	slot->roots = 0;
 	slot->unsent = 0;
 	memset(slot->started, 0, SLOT_SETS * words * sizeof *slot->started);
+	if (stripe_is_grouped(st))
+		groups_start_slot(st, slot, st->sessions[rank], f);
 }
 
 /* Takes a free slot for the first contribution to a chunk. */
@@ -190,6 +195,9 @@ static int contribution_take_slot(struct stripe *st, const struct frame *f, unsi
 {
 	struct slot **chain = stripe_chain(st, f->of.seq, f->chunk), *slot = st->free[f->of.priority];
 
+	if (!slot && stripe_is_grouped(st))
+		return rs_fail(e, RS_EMISMATCH, "ranks have begun more than %u chunks of priority %u that others lack",
+			       st->slots_n, f->of.priority);
 	if (!slot)
 		return contribution_no_slot(st, f, rank, e);
 	rs_assert((size_t)(slot - st->slots) / st->slots_n == f->of.priority);
@@ -239,32 +247,41 @@ static int contribution_take_root(struct stripe *st, struct slot *slot, unsigned
 	return RS_OK;
 }
 
+unsigned contribution_stash(const struct stripe *st, const struct session *s)
+{
+	return s->relay ? groups_first(st, s->group) : s->rank;
+}
+
 int contribution_begin(struct stripe *st, const struct frame *f, unsigned rank, struct slot **ret, struct rs_err *e)
 {
 	struct slot *slot;
 	char name[160];
 	int rc = contribution_check_header(st, f, e);
 
+	if (!rc)
+		rc = groups_check_header(st, st->sessions[rank], f, e);
 	if (rc)
 		return rs_wrap(e, "%s broke the protocol", stripe_rank_name(st, rank, name, sizeof name));
 	slot = stripe_find_slot(st, f->of.seq, f->chunk);
 	if (slot) {
 		rc = contribution_check_operation(st, slot, f, rank, e);
-		if (!rc)
+		if (!rc && !stripe_is_grouped(st))
 			rc = contribution_check_sequence(st, slot, rank, e);
 	} else {
 		rc = contribution_take_slot(st, f, rank, &slot, e);
 	}
+	if (!rc && stripe_is_grouped(st))
+		rc = groups_cover(st, slot, st->sessions[rank], f, e);
 	if (rc)
 		return rc;
-	rs_assert(rank < st->p.world_size && !slot_bit(slot->started, rank));
+	rs_assert(rank < stripe_places(st) && !slot_bit(slot->started, rank));
 	slot_bit_set(slot->started, rank);
 	if (f->type == FRAME_HAVE) {
 		slot_bit_set(slot->have, rank);
 		slot->have_n++;
 	}
 	if (f->flags & FRAME_WIDE)
-		slot_bit_set(slot->wide, rank);
+		slot_bit_set(slot->wide, contribution_stash(st, st->sessions[rank]));
 	/* of a reduce-scatter the owner alone has a result */
 	if (f->flags & FRAME_ROOT || (f->type == FRAME_HAVE && operation_is_scatter(&f->of)))
 		rc = contribution_take_root(st, slot, rank, e);
@@ -273,23 +290,39 @@ int contribution_begin(struct stripe *st, const struct frame *f, unsigned rank, 
 	return rc;
 }
 
+/* All expected ranks are covered: the sum of a group goes to the home, that of all ranks
+ * is the result. */
+static void contribution_all(struct stripe *st, struct slot *slot)
+{
+	struct rs_err why;
+
+	if (!slot->relay) {
+		slot_finish(slot, st->owner->opt.kernels, st->processes, st->stable, st->p.checksum);
+		result_send(st, slot);
+	} else if (uplink_forward(st, slot, &why)) {
+		why.code = stripe_loss_code(st);
+		stripe_fail(st, &why, NULL);
+	}
+}
+
 int contribution_complete(struct stripe *st, struct slot *slot, unsigned rank, struct rs_err *e)
 {
 	bool broadcast = slot->header.of.op == FRAME_OP_BROADCAST, full;
 
-	rs_assert(slot->contributed < st->p.world_size && slot_bit(slot->started, rank));
-	if (st->p.deterministic && !broadcast && !slot->have_n) {
-		slot_bit_set(slot->complete, rank);
-		slot_combine(slot, st->owner->opt.kernels, st->stash_stride, st->p.world_size);
+	rs_assert(slot->contributed < slot->expected && slot_bit(slot->started, rank));
+	if (st->p.deterministic && !broadcast) {
+		slot_bit_set(slot->complete, contribution_stash(st, st->sessions[rank]));
+		if (!slot->have_n && !stripe_is_grouped(st))
+			slot_combine(slot, st->owner->opt.kernels, st->stash_stride, st->p.world_size);
 	}
-	slot->contributed++;
+	slot->contributed += groups_covers(st, st->sessions[rank]);
 	stripe_trace(st, TRACE_COMPLETE, slot, rank, 0);
 	full = stripe_is_full(st, slot);
 	stripe_count_contribution(st, slot, rank, full);
 	if (!full)
 		return RS_OK;
 	slot->full_us = st->owner->now_us;
-	if (slot->have_n || slot->contributed < st->p.world_size) {
+	if (slot->have_n || slot->contributed < slot->expected) {
 		retained_complete(st, slot);
 		return RS_OK;
 	}
@@ -298,8 +331,9 @@ int contribution_complete(struct stripe *st, struct slot *slot, unsigned rank, s
 	if (broadcast && slot->roots == 0)
 		return rs_fail(e, RS_EMISMATCH, "no rank says that it is the root of broadcast %" PRIu64,
 			       slot->header.of.seq);
+	if (st->p.deterministic && !broadcast && stripe_is_grouped(st))
+		groups_fold(st, slot);
 	rs_assert(slot->filled == slot->elems);
-	slot_finish(slot, st->owner->opt.kernels, st->processes, st->stable, st->p.checksum);
-	result_send(st, slot);
+	contribution_all(st, slot);
 	return RS_OK;
 }

@@ -4,11 +4,13 @@
 
 #include "common/assert.h"
 #include "proto/features.h"
+#include "server/core/groups.h"
 #include "server/core/report.h"
 #include "server/core/stripe.h"
 #include "server/core/stripe_fail.h"
 #include "server/core/stripe_late.h"
 #include "server/core/stripe_view.h"
+#include "server/core/uplink.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -40,7 +42,7 @@ void lane_free(struct lane *l)
 		unsigned r = 0;
 
 		while (!st->sessions[r])
-			r++;
+			r++; /* ranks first: uplinks end with the last one */
 		session_free(st->sessions[r]);
 	}
 	free(l->scratch);
@@ -90,12 +92,29 @@ static struct session *session_new(struct stripe *st, const struct session_param
 	s->keeps = sp->keeps;
 	s->direct = sp->direct;
 	s->weight = sp->weight;
+	s->group = sp->group;
+	s->relay = sp->relay;
 	s->probe = sp->probe ? SESSION_PROBE_WAITS : SESSION_PROBE_NONE;
 	s->sum = XXH3_createState();
 	if (s->sum)
 		return s;
 	session_release(s);
 	return NULL;
+}
+
+/* Gives an uplink a place behind the ranks. It is part of the current view when its VIEW
+ * says so. */
+static int lane_place_uplink(struct stripe *st, struct session *s, struct rs_err *e)
+{
+	s->rank = st->p.world_size;
+	while (s->rank < stripe_places(st) && st->sessions[s->rank])
+		s->rank++;
+	if (s->rank == stripe_places(st))
+		return rs_fail(e, RS_EREFUSED, "this lane has %u uplinks, as many as the configuration has relays",
+			       st->p.uplinks);
+	s->paused = st->view_number > 0;
+	s->view = s->paused ? UINT64_MAX : 0;
+	return RS_OK;
 }
 
 int lane_attach(struct lane *l, struct session **ret, const struct stripe_params *p, const struct session_params *sp,
@@ -106,6 +125,8 @@ int lane_attach(struct lane *l, struct session **ret, const struct stripe_params
 	int rc;
 
 	l->now_ms = now_ms;
+	if (sp->relay && (!st || st->ended))
+		return rs_fail(e, RS_EREFUSED, "the job has ended");
 	if (!st) {
 		rc = stripe_new(&st, l, p, e);
 		if (rc)
@@ -119,10 +140,18 @@ int lane_attach(struct lane *l, struct session **ret, const struct stripe_params
 	}
 	s->user = user;
 	s->last_rx_ms = s->last_tx_ms = s->last_ack_ms = now_ms;
-	s->view_due = st->view_number > 0;
-	rs_assert(!st->sessions[s->rank] && st->attached < st->p.world_size);
+	s->view_due = st->view_number > 0 && !s->relay;
+	rc = s->relay ? lane_place_uplink(st, s, e) : groups_attach(st, s, e);
+	if (rc) {
+		session_release(s);
+		if (!st->attached)
+			stripe_free(st);
+		return rc;
+	}
+	rs_assert(!st->sessions[s->rank] && st->attached < stripe_places(st));
 	st->sessions[s->rank] = s;
 	st->attached++;
+	s->start_due = s->relay && st->running;
 	*ret = s;
 	return RS_OK;
 }
@@ -135,10 +164,33 @@ static int stripe_take_window(struct stripe *st, const struct lane_begin *begin,
 	if (!begin->agreed.window)
 		return RS_OK;
 	wider.window = begin->agreed.window;
-	for (unsigned r = 0; r < st->p.world_size; r++)
-		if (!session_widen(st->sessions[r], stripe_slot_count(&wider)))
+	for (unsigned r = 0; r < stripe_places(st); r++)
+		if (st->sessions[r] && !session_widen(st->sessions[r], stripe_slot_count(&wider)))
 			return rs_oom(e, 0, "a window of %u chunks", wider.window);
 	return stripe_widen(st, wider.window, begin->memory, e);
+}
+
+/* Counts the ranks of each group, and keeps what uplinks begin with. */
+static int stripe_begin_groups(struct stripe *st, const struct control_hello *hello, struct rs_err *e)
+{
+	const struct lane_peers *peers = &st->owner->opt.peers;
+
+	if (!stripe_is_grouped(st))
+		return RS_OK;
+	for (unsigned r = 0; r < st->p.world_size; r++)
+		st->group_n[st->group_of[r]]++;
+	if (!(st->features & FEATURE_RELAYS))
+		return RS_OK;
+	while (st->self < peers->n && strcmp(peers->ids[st->self], hello->reducer) != 0)
+		st->self++;
+	rs_assert(st->self < peers->n);
+	st->hello = malloc(sizeof *st->hello);
+	if (!st->hello) {
+		e->code = stripe_loss_code(st);
+		return rs_oom(e, sizeof *st->hello, "the uplinks of a job");
+	}
+	*st->hello = *hello;
+	return RS_OK;
 }
 
 static void lane_start_stripe(struct stripe *st, const struct lane_begin *begin)
@@ -167,11 +219,19 @@ static void lane_start_stripe(struct stripe *st, const struct lane_begin *begin)
 		stripe_fail(st, &why, NULL);
 		return;
 	}
-	st->credits = !(~st->features & (FEATURE_START | FEATURE_DECOUPLED));
+	/* a chunk that goes through a relay is under way for longer than it is in the
+	 * network of its rank */
+	st->credits = st->features & FEATURE_START && st->features & (FEATURE_DECOUPLED | FEATURE_RELAYS);
+	st->start = begin->agreed.start;
+	if (stripe_begin_groups(st, begin->hello, &why)) {
+		stripe_fail(st, &why, NULL);
+		return;
+	}
 	if (begin->agreed.features & FEATURE_START)
 		len = control_pack_start(payload, &begin->agreed);
-	for (unsigned r = 0; r < st->p.world_size; r++)
-		session_queue_frame(st->sessions[r], FRAME_START, payload, len);
+	for (unsigned r = 0; r < stripe_places(st); r++)
+		if (st->sessions[r])
+			session_queue_frame(st->sessions[r], FRAME_START, payload, len);
 	if (st->view_number > 0)
 		stripe_try_resume(st);
 }
@@ -193,7 +253,7 @@ void lane_tell(struct lane *l, uint64_t job, const void *frame, size_t len)
 	for (struct stripe *st = l->stripes; st; st = st->next) {
 		if (st->p.job != job)
 			continue;
-		for (unsigned r = 0; r < st->p.world_size; r++)
+		for (unsigned r = 0; r < stripe_places(st); r++)
 			if (st->sessions[r] && !st->sessions[r]->draining && session_controls_sent(st->sessions[r]))
 				session_queue(st->sessions[r], frame, len);
 	}
@@ -243,7 +303,7 @@ static void session_silent(struct session *s)
 		narrow ? "; only small messages have come from it: if it runs, check the MTU and "
 			 "the filters of the path"
 		       : "");
-	if (st->running) {
+	if (st->running && !s->relay) {
 		stripe_fail_lost(st, s->rank, RS_LOSS_SILENT, narrow, &why);
 		return;
 	}
@@ -333,7 +393,8 @@ void lane_tick(struct lane *l, uint64_t now_ms)
 		if (slept)
 			stripe_watch_restart(st);
 		stripe_watch_late(st, now_ms);
-		for (unsigned r = 0; r < st->p.world_size; r++) {
+		uplinks_tick(st, now_ms);
+		for (unsigned r = 0; r < stripe_places(st); r++) {
 			struct session *s = st->sessions[r];
 
 			if (!s)
@@ -394,7 +455,7 @@ void session_lost(struct session *s, const char *reason)
 		return;
 	s->lost = true;
 	session_ready(s);
-	if (s->draining || !st->running)
+	if (s->draining || !st->running || s->relay)
 		return;
 	rs_fail(&why, stripe_loss_code(st), "%s was lost: %s", stripe_rank_name(st, s->rank, name, sizeof name),
 		reason);
@@ -422,6 +483,17 @@ static void lane_remove_ready(struct lane *l, struct session *s)
 		l->ready_tail = tail;
 }
 
+/* Without a rank, nothing comes from uplinks any more. */
+static void lane_end_uplinks(struct stripe *st)
+{
+	for (unsigned r = 0; r < st->p.world_size; r++)
+		if (st->sessions[r])
+			return;
+	for (unsigned r = st->p.world_size; r < stripe_places(st); r++)
+		if (st->sessions[r])
+			session_drain(st->sessions[r]);
+}
+
 void session_free(struct session *s)
 {
 	struct stripe *st = s->stripe;
@@ -431,6 +503,7 @@ void session_free(struct session *s)
 	    .job = st->p.job,
 	    .rank = s->rank,
 	    .lane = st->p.lane,
+	    .uplink = s->relay > 0,
 	    .clean = s->departed,
 	    .bytes_in = s->count.bytes_in,
 	    .bytes_out = s->count.bytes_out,
@@ -448,8 +521,16 @@ void session_free(struct session *s)
 	st->stable_waiters -= s->waits_stable;
 	st->sessions[s->rank] = NULL;
 	st->attached--;
+	if (s->relay)
+		groups_forget(st, s->rank);
 	session_release(s);
-	if (!st->attached)
+	if (!st->attached) {
+		uplinks_end(st);
 		stripe_free(st);
+	} else if (ev.uplink) {
+		stripe_try_resume(st); /* it may have waited for that uplink */
+	} else {
+		lane_end_uplinks(st);
+	}
 	l->opt.event(l->opt.ctx, &ev);
 }

@@ -8,6 +8,7 @@
 
 struct session;
 struct stripe;
+struct uplink;
 struct trace;
 
 /* One lane of the reducer. Invariant: the list of ready sessions contains each session
@@ -16,6 +17,7 @@ struct lane {
 	struct lane_options opt;
 	struct stripe *stripes;
 	struct session *ready_head, *ready_tail; /* sessions that the driver should serve */
+	struct uplink *uplinks_ready;            /* the same of uplinks */
 	uint8_t *scratch;           /* LANE_SCRATCH bytes, for contributions that are added; owned, with `ahead` */
 	uint8_t *ahead;             /* LANE_AHEAD bytes behind it, for the frames that follow the current payload */
 	uint64_t now_ms;            /* time of the driver's last call that gave one */

@@ -34,6 +34,8 @@ struct lane_begin {
 	uint64_t processes;          /* training processes of all ranks */
 	struct control_start agreed; /* START carries it if its features have FEATURE_START; else START is empty */
 	uint8_t *memory;             /* with agreed.window: of lane 0; it replaces that of stripe_params */
+	const struct control_hello *hello; /* of a rank of the job, valid while a session of it exists; uplinks begin
+					      with it */
 };
 
 /* The properties that all sessions of a stripe have in common. Constant after
@@ -49,8 +51,10 @@ struct stripe_params {
 	uint32_t priorities; /* 1 to FRAME_PRIORITIES */
 	bool deterministic;
 	bool checksum;
-	bool retain;     /* the job fails over: other reducers can take over if this one loses a rank */
-	uint8_t *memory; /* stripe_memory() bytes, page-aligned and touched; borrowed until every session is freed */
+	bool retain;      /* the job fails over: other reducers can take over if this one loses a rank */
+	unsigned groups;  /* of ranks; 0: the job has none */
+	unsigned uplinks; /* most uplinks to this lane, of reducers that relay for a group */
+	uint8_t *memory;  /* stripe_memory() bytes, page-aligned and touched; borrowed until every session is freed */
 };
 
 /* The properties of one connection that lane_attach() needs. */
@@ -62,6 +66,15 @@ struct session_params {
 	double weight;           /* access.weight; the core only reports it */
 	bool keeps;              /* the connection outlives the job, if that ends with ABORT: see session_parts() */
 	bool direct;             /* what acknowledges is the kernel of the worker's machine; no proxy is between */
+	unsigned group;          /* of the rank, or for which an uplink relays; 0 without groups */
+	unsigned relay;          /* 1 + index of the reducer whose uplink this is; 0: the connection is of a rank */
+};
+
+/* The reducers of this process's own configuration, which are the only ones that it
+ * connects to. Borrowed. */
+struct lane_peers {
+	const char *const *ids; /* in the order of the configuration */
+	unsigned n;
 };
 
 enum lane_event_type {
@@ -72,6 +85,7 @@ enum lane_event_type {
 	LANE_LATE,      /* ranks have delayed the others for a second; once for each chunk */
 	LANE_ANSWERED,  /* a rank has answered lane_ask() */
 	LANE_NONFINITE, /* a rank has sent NaN, or infinity, for the first time */
+	LANE_UNLINKED,  /* an uplink does not work; LANE_FAILED follows */
 	LANE_PROVEN,    /* large messages pass between the session and its worker, both ways */
 };
 
@@ -81,6 +95,7 @@ struct lane_event {
 	uint64_t job;
 	unsigned rank, lane;                      /* all but FAILED: the rank; LATE: the first late rank */
 	bool clean;                               /* CLOSED: the rank sent GOODBYE */
+	bool uplink;                              /* CLOSED: it was an uplink, of no rank */
 	uint64_t bytes_in, bytes_out, operations; /* CLOSED: of the session; those that its stripe has summed so far */
 	struct rs_err why;                        /* FAILED, LOST; NONFINITE: what was found */
 	struct rs_cause cause;                    /* FAILED: the same as data */
@@ -98,6 +113,11 @@ struct lane_options {
 	uint32_t stopped_ms; /* and after this time without a byte, whatever is acknowledged */
 	/* Receives events. The lane's functions call it, and it must not call them. */
 	void (*event)(void *ctx, const struct lane_event *ev);
+	/* For uplinks; may be NULL if the reducer relays for nobody. Loads the secret of
+	 * the job in a HELLO; without a function there is none. */
+	int (*secret)(void *ctx, const struct control_hello *hello, struct auth_secret *ret, struct rs_err *e);
+	int (*random)(void *ctx, void *buf, size_t n, struct rs_err *e);
+	struct lane_peers peers;
 	void *ctx;
 };
 

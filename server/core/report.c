@@ -26,7 +26,7 @@ static struct lane_count report_difference(const struct lane_count *a, const str
 void lane_count_second(struct lane *l, uint64_t now_ms)
 {
 	for (struct stripe *st = l->stripes; st; st = st->next)
-		for (unsigned r = 0; r < st->p.world_size; r++) {
+		for (unsigned r = 0; r < stripe_places(st); r++) {
 			struct session *s = st->sessions[r];
 
 			if (!s)

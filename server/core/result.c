@@ -4,6 +4,7 @@
  * (stripe_result_sent). */
 #include "server/core/result.h"
 #include "common/assert.h"
+#include "server/core/groups.h"
 
 /* Returns true if chunks come from this rank and results go to it. A departed rank has
  * the results of all chunks that it sent. */
@@ -32,18 +33,33 @@ void result_queue(struct stripe *st, struct slot *slot)
 	/* each chunk starts at another rank; otherwise the results of all reducers would
 	 * reach the port of rank 0 first
 	 */
-	for (unsigned i = 0, r = slot->header.chunk % st->p.world_size; i < st->p.world_size; i++) {
-		if (result_rank_takes_part(st, r)) {
+	for (unsigned i = 0, n = stripe_places(st), r = slot->header.chunk % n; i < n; i++) {
+		if (result_rank_takes_part(st, r) && (!stripe_is_grouped(st) || slot_bit(slot->started, r))) {
 			slot->unsent++;
 			session_queue_result(st->sessions[r], slot, result_goes_to(slot, r) ? TX_RESULT : TX_HEADER);
 		}
-		r = r + 1 < st->p.world_size ? r + 1 : 0;
+		r = r + 1 < n ? r + 1 : 0;
+	}
+}
+
+void result_release(struct stripe *st, struct slot *slot)
+{
+	unsigned p = slot->header.of.priority;
+
+	slot->waiting = true;
+	while (st->oldest[p] && st->oldest[p]->waiting) {
+		slot = st->oldest[p];
+		groups_unlist(st, slot);
+		slot->waiting = false;
+		result_queue(st, slot);
 	}
 }
 
 void result_send(struct stripe *st, struct slot *slot)
 {
-	if (st->fetching[slot->header.of.priority])
+	if (stripe_is_grouped(st))
+		result_release(st, slot);
+	else if (st->fetching[slot->header.of.priority])
 		slot->waiting = true;
 	else
 		result_queue(st, slot);

@@ -103,6 +103,10 @@ void retained_received(struct stripe *st, struct slot *slot)
 	slot->fetching = false;
 	st->fetching[p]--;
 	slot_encode_result(slot, st->stable, st->p.checksum);
+	if (stripe_is_grouped(st)) {
+		result_release(st, slot);
+		return;
+	}
 	slot->waiting = true;
 	/* the results behind it in line go out as well, up to the next one that is not
 	 * here yet */

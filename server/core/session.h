@@ -30,6 +30,7 @@ enum rx_mode {
 	RX_STASH,    /* a contribution, into the slot's stash; it is combined later in the order of ranks */
 	RX_RETAINED, /* a retained result, into the accumulator */
 	RX_PROBE,    /* nowhere: only their number counts */
+	RX_SKIP,     /* nowhere: it belongs to an earlier view */
 	RX_HELLO,    /* into control_in; the session has ended, and HELLO is for the next handshake */
 };
 
@@ -87,7 +88,9 @@ struct session {
 	struct session *ready_next;
 	bool ready;
 	void *user;
-	unsigned rank;
+	unsigned rank;  /* of an uplink: its place behind the ranks */
+	unsigned group; /* as in session_params */
+	unsigned relay;
 	uint32_t peer_detect_ms;
 	uint64_t last_rx_ms, last_tx_ms, linger_until_ms;
 	uint64_t last_ack_ms; /* `direct`: when the kernel of the worker's machine is known to have acknowledged */
@@ -101,12 +104,14 @@ struct session {
 	bool lost;            /* the connection is broken or closed */
 	bool paused;          /* VIEW came and RESUME is not sent: no chunk may come or go */
 	bool waits_stable;    /* the worker wants a PING when all ranks have what it has */
+	bool start_due;       /* an uplink that came after START */
 	bool view_due, resume_due, ping_due, query_due,
 	    credit_due;                   /* frames to queue when no control frame is queued */
 	uint64_t question;                /* of lane_ask(), to be sent with a PING; 0: none */
 	uint64_t asked;                   /* the last one that was sent, until it is answered; 0: none */
 	uint64_t view;                    /* number of the view in its last VIEW */
 	uint64_t start[FRAME_PRIORITIES]; /* position in that VIEW from which it can begin again */
+	uint64_t begun[FRAME_PRIORITIES]; /* as in struct control_view */
 	uint32_t lead;                    /* in that VIEW; 0: that of the configuration */
 	uint64_t features;                /* what its job uses, in that VIEW */
 	unsigned outstanding;
@@ -147,6 +152,7 @@ struct session {
 	/* These fields are rarely used. They are behind those that every chunk uses, for
 	 * the sake of the caches with many ranks. */
 	char label[128];
+	struct control_late late; /* of an uplink: the last LATE; missing_all 0: none */
 	uint32_t rtt_us, min_rtt_us;
 	struct session_load load;               /* see stripe_load.h */
 	struct lane_count second_start, second; /* the count at the start of this second; the last complete second */

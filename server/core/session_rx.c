@@ -10,9 +10,12 @@
 #include "proto/operation.h"
 #include "server/core/contribution.h"
 #include "server/core/retained.h"
+#include "server/core/session_control.h"
+#include "server/core/session_fail.h"
 #include "server/core/session_rest.h"
 #include "server/core/stripe_depart.h"
 #include "server/core/stripe_fail.h"
+#include "server/core/stripe_late.h"
 #include "server/core/stripe_load.h"
 #include "server/core/stripe_nonfinite.h"
 #include "server/core/stripe_stable.h"
@@ -20,32 +23,6 @@
 
 #include <inttypes.h>
 #include <string.h>
-
-/* Ends the session because its peer broke the protocol or disagrees with another rank.
- * Before START only this connection closes. Afterwards the job cannot complete its
- * operations without this rank. */
-static void session_fail(struct session *s, const struct rs_err *why)
-{
-	struct stripe *st = s->stripe;
-	uint8_t payload[FRAME_CONTROL_MAX];
-	struct rs_err cut;
-
-	s->keeps &= why->code != RS_EPROTO;
-	if (st->running && st->p.retain && why->code == RS_EPROTO) {
-		/* this connection cannot be used any more, but those to other reducers
-		 * may be */
-		cut = *why;
-		cut.code = stripe_loss_code(st);
-		stripe_fail(st, &cut, &(struct rs_cause){.code = why->code, .rank = 1 + s->rank});
-		return;
-	}
-	if (st->running) {
-		stripe_fail(st, why, NULL);
-		return;
-	}
-	session_queue_frame(s, FRAME_ABORT, payload, control_pack_abort(payload, why, NULL));
-	session_drain(s);
-}
 
 /* Says where the rest of a contribution goes while it is added. Bytes go straight into
  * the accumulator where no other rank has written yet. Otherwise they go into the
@@ -68,7 +45,10 @@ static struct iovec session_add_target(struct session *s)
 
 static uint8_t *session_stash_of(const struct session *s)
 {
-	return s->slot->stash + (s->rank - 1) * s->stripe->stash_stride;
+	/* without groups that of rank 0 goes into the accumulator */
+	unsigned at = stripe_is_grouped(s->stripe) ? contribution_stash(s->stripe, s) : s->rank - 1;
+
+	return s->slot->stash + at * s->stripe->stash_stride;
 }
 
 /* Returns where a payload that is not added begins. */
@@ -85,7 +65,7 @@ static struct iovec session_payload_target(struct session *s)
 
 	if (s->mode == RX_ADD)
 		return session_add_target(s);
-	if (s->mode == RX_PROBE) {
+	if (s->mode == RX_PROBE || s->mode == RX_SKIP) {
 		s->target_len = s->payload_left < LANE_SCRATCH ? s->payload_left : LANE_SCRATCH;
 		return (struct iovec){s->stripe->owner->scratch, s->target_len};
 	}
@@ -142,7 +122,7 @@ static void session_add_received(struct session *s, size_t n)
 /* Remembers the slot of the current frame for session_worked. */
 static void session_touch_slot(struct session *s)
 {
-	if (s->mode == RX_CONTROL || s->mode == RX_PROBE || s->worked_n == SESSION_WORKED)
+	if (s->mode == RX_CONTROL || s->mode == RX_PROBE || s->mode == RX_SKIP || s->worked_n == SESSION_WORKED)
 		return;
 	if (!s->worked_n || s->worked[s->worked_n - 1] != s->slot)
 		s->worked[s->worked_n++] = s->slot;
@@ -164,37 +144,8 @@ static void session_contribution_complete(struct session *s)
 		retained_received(s->stripe, s->slot);
 	else if (contribution_complete(s->stripe, s->slot, s->rank, &e))
 		session_fail(s, &e);
-	else if (s->stripe->credits)
+	else if (s->stripe->credits && !s->relay)
 		session_added(s, s->in.of.priority);
-}
-
-static void session_take_abort(struct session *s)
-{
-	struct rs_cause cause = {.code = RS_EPEER};
-	struct rs_err why, e;
-	char name[160];
-
-	if (control_unpack_abort(s->control_in, s->in.payload_len, &why, &cause, &e))
-		rs_fail(&why, RS_EPEER, "%s ended the job without a readable reason",
-			stripe_rank_name(s->stripe, s->rank, name, sizeof name));
-	s->departed = true;
-	session_drain(s);
-	if (s->stripe->running)
-		stripe_fail(s->stripe, &why, &cause);
-}
-
-static void session_take_view(struct session *s)
-{
-	struct control_view v;
-	struct rs_err e;
-	char name[160];
-
-	if (control_unpack_view(s->control_in, s->in.payload_len, &v, &e)) {
-		rs_wrap(&e, "%s", stripe_rank_name(s->stripe, s->rank, name, sizeof name));
-		session_fail(s, &e);
-	} else if (stripe_take_view(s->stripe, s, &v, &e)) {
-		session_fail(s, &e);
-	}
 }
 
 static void session_answer_probe(struct session *s)
@@ -210,7 +161,9 @@ static void session_payload_complete(struct session *s)
 	struct rs_err e;
 	char name[160];
 
-	if (s->mode == RX_PROBE) {
+	if (s->mode == RX_SKIP) {
+		return;
+	} else if (s->mode == RX_PROBE) {
 		session_answer_probe(s);
 	} else if (s->mode != RX_CONTROL) {
 		session_contribution_complete(s);
@@ -222,33 +175,11 @@ static void session_payload_complete(struct session *s)
 		session_take_abort(s);
 	} else if (s->in.type == FRAME_VIEW) {
 		session_take_view(s);
-	} else if ((s->in.type == FRAME_NONFINITE && stripe_take_nonfinite(s, &e)) ||
+	} else if ((s->in.type == FRAME_LATE && stripe_hear_late(s->stripe, s, &e)) ||
+		   (s->in.type == FRAME_NONFINITE && stripe_take_nonfinite(s, &e)) ||
 		   (s->in.type == FRAME_LOAD && stripe_take_load(s, &e))) {
 		session_fail(s, &e);
 	}
-}
-
-/* Handles GOODBYE, which is in good order only if no other rank waits for this rank any
- * more. */
-static void session_take_goodbye(struct session *s)
-{
-	struct stripe *st = s->stripe;
-	struct rs_err why;
-	char name[160];
-
-	if (st->running && stripe_needs_rank(st, s->rank, s->in.ack)) {
-		rs_fail(&why, RS_ECLOSED, "%s closed the communicator while operations were pending",
-			stripe_rank_name(st, s->rank, name, sizeof name));
-		stripe_fail(st, &why, NULL);
-		return;
-	}
-	stripe_acked(st, s, s->in.ack);
-	s->departed = true;
-	s->keeps = false;
-	session_drain(s);
-	/* before START another connection may still take the place of this one */
-	if (st->running)
-		stripe_rank_departed(st, s, s->in.ack);
 }
 
 /* Returns the number of chunks without a result that the rank may not exceed if it may
@@ -321,8 +252,11 @@ static void session_begin_contribution(struct session *s)
 	t->next_chunk = (uint64_t)s->in.chunk + 1;
 	s->input = slot_input_of(s->slot, s->in.flags & FRAME_WIDE);
 	stripe_trace(st, TRACE_BEGUN, s->slot, s->rank, s->in.payload_len);
-	s->mode = st->p.deterministic && s->rank > 0 && s->in.of.op != FRAME_OP_BROADCAST ? RX_STASH : RX_ADD;
-	stripe_acked(st, s, s->in.ack);
+	s->mode = st->p.deterministic && (s->rank > 0 || stripe_is_grouped(st)) && s->in.of.op != FRAME_OP_BROADCAST
+		      ? RX_STASH
+		      : RX_ADD;
+	if (!s->relay)
+		stripe_acked(st, s, s->in.ack);
 	session_note_arrival(st->owner, &s->in);
 	if (s->in.flags & FRAME_CHECKED)
 		XXH3_64bits_reset(s->sum);
@@ -366,6 +300,16 @@ static bool session_check_generation(struct session *s)
 	return false;
 }
 
+/* Returns whether a contribution of an uplink belongs to an earlier view, whose chunks
+ * are forgotten. */
+static bool session_skips(struct session *s)
+{
+	if (s->stripe->running && !s->paused && s->view == s->stripe->resumed_view)
+		return false;
+	s->mode = RX_SKIP;
+	return true;
+}
+
 static void session_refuse_type(struct session *s)
 {
 	struct rs_err e;
@@ -376,9 +320,11 @@ static void session_refuse_type(struct session *s)
 	session_fail(s, &e);
 }
 
-/* Returns whether this job's ranks may send a frame of this type. */
+/* Returns whether this job's ranks, or uplinks, may send a frame of this type. */
 static bool session_expects_control(const struct session *s)
 {
+	if (s->relay)
+		return s->in.type == FRAME_VIEW;
 	switch (s->in.type) {
 	case FRAME_VIEW:
 		return s->stripe->p.retain;
@@ -471,7 +417,9 @@ static void session_header_complete(struct session *s)
 	switch (s->in.type) {
 	case FRAME_DATA:
 	case FRAME_HAVE:
-		if (!session_check_generation(s))
+		if (s->relay && session_skips(s))
+			break;
+		if (!(s->in.flags & FRAME_RELAY) && !session_check_generation(s))
 			return;
 		session_begin_contribution(s);
 		break;
@@ -482,13 +430,21 @@ static void session_header_complete(struct session *s)
 		break;
 	case FRAME_PING:
 		session_answered(s);
-		if (s->stripe->running)
+		if (s->stripe->running && !s->relay)
 			stripe_acked(s->stripe, s, s->in.ack);
 		break;
 	case FRAME_SETTLE:
-		if (s->stripe->running) {
+		if (s->stripe->running && !s->relay) {
 			stripe_acked(s->stripe, s, s->in.ack);
 			stripe_request_stable(s->stripe, s);
+		}
+		break;
+	case FRAME_LATE:
+		if (s->relay && session_skips(s))
+			break;
+		if (!s->relay) {
+			session_refuse_type(s);
+			return;
 		}
 		break;
 	case FRAME_VIEW:
@@ -518,7 +474,7 @@ static void session_header_complete(struct session *s)
 static void session_payload_received(struct session *s, size_t n)
 {
 	session_touch_slot(s);
-	if (s->in.flags & FRAME_CHECKED && s->mode != RX_CONTROL) {
+	if (s->in.flags & FRAME_CHECKED && s->mode != RX_CONTROL && s->mode != RX_SKIP) {
 		const uint8_t *at = s->mode != RX_ADD  ? session_whole_target(s) + s->pos
 				    : s->target_direct ? s->slot->acc + s->pos * s->input.size + s->carry_n
 						       : s->stripe->owner->scratch + s->carry_n;
@@ -538,12 +494,12 @@ static void session_payload_received(struct session *s, size_t n)
 static void session_payload_ahead(struct session *s, const uint8_t *at, uint32_t n)
 {
 	session_touch_slot(s);
-	if (s->in.flags & FRAME_CHECKED && s->mode != RX_CONTROL)
+	if (s->in.flags & FRAME_CHECKED && s->mode != RX_CONTROL && s->mode != RX_SKIP)
 		XXH3_64bits_update(s->sum, at, n);
 	if (s->mode == RX_ADD) {
 		s->target_direct = false;
 		session_add_units(s, at, n, n == s->payload_left);
-	} else if (s->mode != RX_PROBE) {
+	} else if (s->mode != RX_PROBE && s->mode != RX_SKIP) {
 		memcpy(session_whole_target(s), at, n);
 		s->pos = n;
 	}

@@ -44,6 +44,15 @@ static void session_queue_view(struct session *s, unsigned type)
 	session_queue_frame(s, type, payload, control_pack_view(payload, &s->stripe->view));
 }
 
+static void session_queue_start(struct session *s)
+{
+	const struct stripe *st = s->stripe;
+	const struct control_start start = {.features = st->features, .start = st->start, .window = st->p.window};
+	uint8_t payload[CONTROL_START_LEN];
+
+	session_queue_frame(s, FRAME_START, payload, control_pack_start(payload, &start));
+}
+
 /* Queues a PING that carries `stable` and asks the worker for a PING. count: 1, for its
  * acknowledgement, or the number of a question, for a sign of life. */
 static void session_queue_query(struct session *s, uint64_t count)
@@ -90,6 +99,8 @@ static void session_queue_due(struct session *s)
 {
 	if (s->draining || s->control_len > s->control_off)
 		return;
+	if (s->start_due)
+		session_queue_start(s);
 	if (s->view_due)
 		session_queue_view(s, FRAME_VIEW);
 	if (s->resume_due)
@@ -102,7 +113,7 @@ static void session_queue_due(struct session *s)
 		session_queue_frame(s, FRAME_PING, NULL, 0);
 	if (s->credit_due)
 		session_queue_credits(s);
-	s->view_due = s->resume_due = s->query_due = s->ping_due = s->credit_due = false;
+	s->start_due = s->view_due = s->resume_due = s->query_due = s->ping_due = s->credit_due = false;
 }
 
 /* Adds the rest of the answer to PROBE to iov. Returns the number of iovecs. */

@@ -85,6 +85,28 @@ void slot_encode_result(struct slot *s, uint64_t stable, bool checksum)
 	frame_encode(&f, s->head);
 }
 
+void slot_finish_partial(struct slot *s, const struct rs_kernels *k, bool wide, bool checksum)
+{
+	const struct operation *o = &s->header.of;
+	struct frame f = s->header;
+
+	if (o->up && s->elems)
+		k->encode[o->up](s->acc, s->acc, s->elems);
+	else if (!wide && rs_dtype_is_half(o->dtype) && s->elems)
+		k->store[o->dtype](s->acc, s->acc, s->elems);
+	s->result_len = wide ? s->elems * (uint32_t)sizeof(float) : operation_up_bytes(o, s->elems);
+	f.type = FRAME_DATA;
+	f.flags = wide ? FRAME_WIDE : 0;
+	f.ack = 0;
+	f.payload_len = s->result_len;
+	f.payload_sum = 0;
+	if (checksum && s->result_len) {
+		f.flags |= FRAME_CHECKED;
+		f.payload_sum = frame_checksum(s->acc, s->result_len);
+	}
+	frame_encode(&f, s->head);
+}
+
 void slot_finish(struct slot *s, const struct rs_kernels *k, uint64_t processes, uint64_t stable, bool checksum)
 {
 	const struct operation *o = &s->header.of;

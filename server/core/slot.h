@@ -11,11 +11,19 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { SLOT_SETS = 4 }; /* bit sets of a slot */
+enum { SLOT_SETS = 5 }; /* bit sets of a slot */
 
-/* Invariant: filled <= elems; contributed <= world size; combined <= contributed. If
- * contributed equals the world size, acc contains the result, and `unsent` ranks do not
- * have it yet. */
+/* How far the sum of a group is on its way to the home of its chunk. */
+enum slot_uplink {
+	SLOT_UPLINK_NONE,   /* ranks are missing, or this reducer is the home */
+	SLOT_UPLINK_QUEUED, /* all or the rest of it is to be sent */
+	SLOT_UPLINK_SENT,   /* the result of the home is missing */
+	SLOT_UPLINK_DONE,
+};
+
+/* Invariant: filled <= elems; contributed <= expected; combined <= contributed. If
+ * contributed equals `expected`, acc contains the result, or the sum of a group that is
+ * on its way, and `unsent` ranks do not have the result yet. */
 struct slot {
 	struct slot *next;    /* in its chain of the table, or in the free list */
 	struct frame header;  /* of the first contribution */
@@ -27,6 +35,7 @@ struct slot {
 	uint64_t worked_ns;   /* time for which the lane has worked on it */
 	uint32_t elems;       /* elements of this chunk */
 	uint32_t filled;      /* elements of the accumulator with a value; later contributions are added to these */
+	unsigned expected;    /* ranks that contribute: all, or those of a group */
 	unsigned contributed; /* ranks whose contribution is complete */
 	unsigned combined;    /* deterministic: the accumulator contains ranks 0 to combined - 1 */
 	unsigned have_n;      /* ranks that sent HAVE: they have the result already */
@@ -37,14 +46,21 @@ struct slot {
 	unsigned roots; /* number of ranks with the ROOT flag */
 	unsigned root;  /* the rank with the ROOT flag: it has the elements (broadcast, all-gather) or gets them */
 	unsigned unsent;
-	uint32_t result_len; /* bytes of the result's payload */
-	uint8_t *acc;        /* accumulator, then the result; 64-byte aligned */
+	bool relay;                 /* this reducer adds one group, for the home of the chunk */
+	unsigned group;             /* relay: which one */
+	uint32_t home;              /* relay: frame_home() */
+	enum slot_uplink uplink;    /* relay */
+	struct slot *uplink_next;   /* in the queue of its uplink */
+	struct slot *older, *newer; /* in jobs with groups: among slots without a result, by (seq, chunk) */
+	uint32_t result_len;        /* bytes of the result's payload */
+	uint8_t *acc;               /* accumulator, then the result; 64-byte aligned */
 	uint8_t
 	    *stash; /* deterministic: the contribution of rank r waits at stash + (r - 1) * stash_stride for its turn */
-	uint64_t *started;               /* bit r: rank r has started its contribution */
-	uint64_t *complete;              /* deterministic, bit r: the contribution of rank r is complete */
-	uint64_t *wide;                  /* deterministic, bit r: the stash of rank r contains float32 */
-	uint64_t *have;                  /* bit r: rank r has the result already */
+	uint64_t *started;  /* bit r: rank r has started its contribution */
+	uint64_t *complete; /* deterministic, bit r: the contribution of rank r is complete */
+	uint64_t *wide;     /* deterministic, bit r: the stash of rank r contains float32 */
+	uint64_t *have;     /* bit r: rank r has the result already */
+	uint64_t *covered;  /* in jobs with groups, bit r: rank r's contribution has started, here or in its relay */
 	uint8_t head[FRAME_HEADER];      /* header of the result, the same for all ranks */
 	uint8_t head_root[FRAME_HEADER]; /* the same without payload, for ranks that get none */
 };
@@ -85,6 +101,17 @@ void slot_encode_result(struct slot *s, uint64_t stable, bool checksum);
 /* Encodes the header of FETCH in the place of the result's header. */
 void slot_encode_fetch(struct slot *s, uint64_t stable);
 
+/* Turns the sum of a group into its contribution at the home, in acc: rounds to the
+ * dtype, or encodes, unless it stays float32 (wide). `head` and result_len become those
+ * of this contribution. */
+void slot_finish_partial(struct slot *s, const struct rs_kernels *k, bool wide, bool checksum);
+
+/* Returns whether the chunk of a header comes before that of another one. */
+static inline bool slot_is_before(const struct frame *a, const struct frame *b)
+{
+	return a->of.seq < b->of.seq || (a->of.seq == b->of.seq && a->chunk < b->chunk);
+}
+
 /* Compares the identity of the chunk: operation and chunk index. */
 static inline bool slot_is(const struct slot *s, uint64_t seq, uint32_t chunk)
 {
@@ -99,6 +126,11 @@ static inline bool slot_bit(const uint64_t *set, unsigned r)
 static inline void slot_bit_set(uint64_t *set, unsigned r)
 {
 	set[r / 64] |= UINT64_C(1) << (r % 64);
+}
+
+static inline void slot_bit_clear(uint64_t *set, unsigned r)
+{
+	set[r / 64] &= ~(UINT64_C(1) << (r % 64));
 }
 
 #endif

@@ -8,14 +8,21 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { CHECKSUM_STATE = 640 }; /* most bytes of an XXH3_state_t */
+enum {
+	CHECKSUM_STATE = 640,       /* most bytes of an XXH3_state_t */
+	STRIPE_SLOTS_MAX = 1 << 16, /* more than a worker's D allows */
+};
 
 /* A rank is at most `window` chunks ahead of its oldest missing result. A chunk is
  * complete only when the slowest rank has sent it. So no rank is more than 2 x window
  * chunks ahead of the oldest slot in use. */
 unsigned stripe_slot_count(const struct stripe_params *p)
 {
-	return 2 * p->window;
+	/* With groups, chunks come in a sequence for each group and for each uplink: a
+	 * chunk that some have begun and others not is outstanding for those. */
+	uint64_t n = (2 * (uint64_t)(p->groups ? p->groups : 1) + p->uplinks) * p->window;
+
+	return n < STRIPE_SLOTS_MAX ? (unsigned)n : STRIPE_SLOTS_MAX;
 }
 
 static size_t stripe_align(size_t bytes)
@@ -43,7 +50,16 @@ static uint64_t stripe_buffers(const struct stripe_params *p)
 {
 	uint64_t stash = p->deterministic ? p->world_size - 1 : 0;
 
+	/* with groups also that of the first rank, and the sum of a group */
+	if (p->deterministic && p->groups)
+		return 2 * stripe_align(stripe_decoded(p)) + p->world_size * stripe_stash(p);
 	return stripe_align(stripe_decoded(p)) + stash * stripe_stash(p);
+}
+
+/* Returns the words of a bit set of a slot. */
+static size_t stripe_words(const struct stripe_params *p)
+{
+	return (p->world_size + p->uplinks + 63) / 64;
 }
 
 uint64_t stripe_memory(const struct stripe_params *p)
@@ -72,16 +88,27 @@ static uint64_t stripe_allocation(uint64_t bytes)
 	return bytes + 64 + (bytes >= 64 << 10 ? 4096 : 0);
 }
 
+/* Returns the bytes of what a job with groups needs in addition: its tables, and uplinks
+ * to the lanes of other reducers, which are about as many as come from there. */
+static uint64_t stripe_groups_overhead(const struct stripe_params *p)
+{
+	if (!p->groups)
+		return 0;
+	return stripe_allocation(p->world_size * sizeof(uint16_t)) + stripe_allocation(p->groups * sizeof(unsigned)) +
+	       stripe_allocation(sizeof(struct control_hello)) + p->uplinks * UPLINK_BYTES;
+}
+
 uint64_t stripe_overhead(const struct stripe_params *p)
 {
-	uint64_t slots = (uint64_t)stripe_slot_count(p) * p->priorities, words = (p->world_size + 63) / 64;
+	uint64_t slots = (uint64_t)stripe_slot_count(p) * p->priorities, words = stripe_words(p);
 	uint64_t session = stripe_allocation(sizeof(struct session)) +
 			   stripe_allocation(slots * sizeof(struct tx_result)) + stripe_allocation(CHECKSUM_STATE);
 
 	return stripe_allocation(sizeof(struct stripe)) + stripe_allocation(slots * sizeof(struct slot)) +
 	       stripe_allocation(slots * SLOT_SETS * words * sizeof(uint64_t)) +
 	       stripe_allocation(stripe_chain_count(p) * sizeof(struct slot *)) +
-	       stripe_allocation(p->world_size * sizeof(struct session *)) + p->world_size * session;
+	       stripe_allocation((p->world_size + p->uplinks) * sizeof(struct session *)) +
+	       (p->world_size + p->uplinks) * session + stripe_groups_overhead(p);
 }
 
 struct stripe *stripe_find(struct lane *l, uint64_t job, unsigned lane)
@@ -101,23 +128,28 @@ void stripe_watch_restart(struct stripe *st)
 
 void stripe_clear(struct stripe *st)
 {
-	size_t words = (st->p.world_size + 63) / 64;
+	size_t words = stripe_words(&st->p);
 	uint64_t buffers = stripe_buffers(&st->p);
 
 	memset(st->chains, 0, ((size_t)st->mask + 1) * sizeof(*st->chains));
 	memset(st->free, 0, sizeof st->free);
 	memset(st->fetching, 0, sizeof st->fetching);
+	memset(st->oldest, 0, sizeof st->oldest);
+	memset(st->newest, 0, sizeof st->newest);
 	stripe_watch_restart(st);
 	for (unsigned i = st->slots_n * st->p.priorities; i-- > 0;) {
 		struct slot *s = &st->slots[i], **list = &st->free[i / st->slots_n];
 
-		s->fetching = s->waiting = false;
+		s->fetching = s->waiting = s->relay = false;
+		s->uplink = SLOT_UPLINK_NONE;
+		s->expected = st->p.world_size;
 		s->acc = st->p.memory + i * buffers;
 		s->stash = buffers > st->stride ? s->acc + st->stride : NULL;
 		s->started = st->bits + i * SLOT_SETS * words;
 		s->complete = s->started + words;
 		s->wide = s->complete + words;
 		s->have = s->wide + words;
+		s->covered = s->have + words;
 		s->next = *list;
 		*list = s;
 	}
@@ -134,7 +166,7 @@ static void stripe_free_tables(struct stripe *st)
 static bool stripe_allocate_tables(struct stripe *st)
 {
 	const struct stripe_params *p = &st->p;
-	size_t words = (p->world_size + 63) / 64, slots;
+	size_t words = stripe_words(p), slots;
 	unsigned chains = stripe_chain_count(p);
 
 	st->slots_n = stripe_slot_count(p);
@@ -160,7 +192,7 @@ int stripe_new(struct stripe **ret, struct lane *l, const struct stripe_params *
 	st->decoded_bytes = stripe_decoded(p);
 	st->stride = stripe_align(st->decoded_bytes);
 	st->stash_stride = stripe_stash(p);
-	st->sessions = calloc(p->world_size, sizeof *st->sessions);
+	st->sessions = calloc(p->world_size + p->uplinks, sizeof *st->sessions);
 	if (!st->sessions || !stripe_allocate_tables(st)) {
 		free(st->sessions);
 		free(st);
@@ -198,6 +230,9 @@ void stripe_free(struct stripe *st)
 	while (*at != st)
 		at = &(*at)->next;
 	*at = st->next;
+	free(st->group_of);
+	free(st->group_n);
+	free(st->hello);
 	free(st->sessions);
 	stripe_free_tables(st);
 	free(st->losses);
@@ -244,18 +279,22 @@ bool stripe_is_full(const struct stripe *st, const struct slot *slot)
 	/* no rank sends HAVE for a part whose owner has departed */
 	bool settled = slot->have_n || (operation_is_scatter(&slot->header.of) && !slot->roots);
 
-	if (n == st->p.world_size || !st->departed || !st->p.retain || slot->header.of.seq >= st->departed_ack ||
-	    !settled)
-		return n == st->p.world_size;
+	if (n == slot->expected || !st->departed || !st->p.retain || slot->header.of.seq >= st->departed_ack ||
+	    !settled || slot->relay)
+		return n == slot->expected;
 	for (unsigned r = 0; r < st->p.world_size; r++)
-		n += stripe_has_departed(st, r) && !slot_bit(slot->started, r);
-	return n == st->p.world_size;
+		n += stripe_has_departed(st, r) && stripe_is_absent(st, slot, r);
+	return n == slot->expected;
 }
 
 const char *stripe_rank_name(const struct stripe *st, unsigned rank, char *buf, size_t size)
 {
 	const struct session *s = st->sessions[rank];
 
+	if (rank >= st->p.world_size) {
+		snprintf(buf, size, "%s", s && s->label[0] ? s->label : "a relay");
+		return buf;
+	}
 	if (s && s->label[0])
 		snprintf(buf, size, "rank %u (%s)", rank, s->label);
 	else

@@ -49,9 +49,18 @@ struct stripe {
 	uint64_t departed_ack;  /* departed ranks have the results of all operations below this number (the lowest) */
 	unsigned departed_rank; /* the first one with this number */
 	uint64_t stable;        /* every rank has the results of all operations below this number */
-	struct session **sessions; /* [world_size], NULL: not attached */
-	struct slot *slots;        /* [slots_n * p.priorities], those of priority 0 first */
-	unsigned slots_n;          /* of each priority */
+	/* [world_size + p.uplinks], NULL: not attached. Behind those of the ranks are the
+	 * uplinks of reducers that relay for a group; see groups.h. */
+	struct session **sessions;
+	uint16_t *group_of; /* [world_size]; NULL: the job has no groups */
+	unsigned *group_n;  /* [p.groups]: ranks of each group */
+	struct slot *oldest[FRAME_PRIORITIES], *newest[FRAME_PRIORITIES]; /* of the lists of slots without a result */
+	struct uplink *uplinks;                                           /* of this reducer to homes; see uplink.h */
+	struct control_hello *hello; /* owned; NULL: this reducer relays for nobody */
+	uint64_t start;              /* incarnation of rank 0 */
+	unsigned self;               /* index of this reducer in the configuration */
+	struct slot *slots;          /* [slots_n * p.priorities], those of priority 0 first */
+	unsigned slots_n;            /* of each priority */
 	struct slot *free[FRAME_PRIORITIES];
 	struct slot **chains; /* [mask + 1]: the hash table of slots in use */
 	unsigned mask;
@@ -75,10 +84,13 @@ struct stripe {
 	 * sent the same one; see stripe_view.c. */
 	struct control_view view;
 	uint64_t view_number;
+	uint64_t told_view;    /* that homes were told of last: see uplinks_tell() */
 	uint64_t resumed_view; /* number of the view in which chunks come: that of the last RESUME */
 	struct stripe_loss
 	    *losses; /* [view.n], of the reducers that the view says are lost; NULL: none yet, or no memory */
 };
+
+enum { UPLINK_BYTES = 12 << 10 }; /* most bytes of an uplink with what its driver allocates */
 
 /* stripe.c: the table of slots */
 struct stripe *stripe_find(struct lane *l, uint64_t job, unsigned lane);
@@ -129,6 +141,27 @@ static inline void stripe_trace(struct stripe *st, enum trace_kind kind, const s
 {
 	if (__builtin_expect(st->trace.to != NULL, 0))
 		stripe_record(st, kind, slot->header.of.seq, slot->header.chunk, rank, bytes);
+}
+
+/* Returns the number of places for sessions. */
+static inline unsigned stripe_places(const struct stripe *st)
+{
+	return st->p.world_size + st->p.uplinks;
+}
+
+/* Returns whether the job has groups of ranks, whose chunks may come through relays. */
+static inline bool stripe_is_grouped(const struct stripe *st)
+{
+	return st->group_of != NULL;
+}
+
+/* Returns whether a rank is expected to contribute to a chunk, and nothing has begun that
+ * covers it. */
+static inline bool stripe_is_absent(const struct stripe *st, const struct slot *slot, unsigned rank)
+{
+	if (!stripe_is_grouped(st))
+		return !slot_bit(slot->started, rank);
+	return !slot_bit(slot->covered, rank) && (!slot->relay || st->group_of[rank] == slot->group);
 }
 
 /* Returns true if a rank has no session any more, or sent GOODBYE. */

@@ -17,10 +17,10 @@ bool stripe_needs_rank(const struct stripe *st, unsigned rank, uint64_t ack)
 	 * earlier view, see retained_fetch() */
 	for (unsigned i = 0; i <= st->mask; i++)
 		for (const struct slot *slot = st->chains[i]; slot; slot = slot->next)
-			if (st->p.retain ? (slot->header.of.seq >= ack && slot->contributed < st->p.world_size) ||
+			if (st->p.retain ? (slot->header.of.seq >= ack && slot->contributed < slot->expected) ||
 					       (slot->fetching && st->view_number == st->resumed_view &&
 						!retained_find_holder(st, slot, rank, &holder))
-					 : !slot_bit(slot->started, rank))
+					 : stripe_is_absent(st, slot, rank))
 				return true;
 	return false;
 }
@@ -39,8 +39,8 @@ static struct slot *depart_next_full(const struct stripe *st, unsigned priority)
 
 	for (unsigned i = 0; i <= st->mask; i++)
 		for (struct slot *s = st->chains[i]; s; s = s->next)
-			if (s->header.of.priority == priority && s->contributed < st->p.world_size && !s->closed &&
-			    stripe_is_full(st, s) && (!first || s->order < first->order))
+			if (s->header.of.priority == priority && s->contributed < s->expected && !s->closed &&
+			    stripe_is_full(st, s) && (!first || slot_is_before(&s->header, &first->header)))
 				first = s;
 	return first;
 }

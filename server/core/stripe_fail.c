@@ -2,13 +2,15 @@
 /* The end of a stripe: every session sends ABORT with the sentence and drains. */
 #include "server/core/stripe_fail.h"
 
+#include "server/core/uplink.h"
+
 void stripe_end(struct stripe *st, const struct rs_err *why, const struct rs_cause *cause)
 {
 	uint8_t payload[FRAME_CONTROL_MAX];
 	uint32_t len = control_pack_abort(payload, why, cause);
 
 	st->ended = true;
-	for (unsigned r = 0; r < st->p.world_size; r++) {
+	for (unsigned r = 0; r < stripe_places(st); r++) {
 		struct session *s = st->sessions[r];
 
 		if (!s || s->draining)
@@ -16,6 +18,7 @@ void stripe_end(struct stripe *st, const struct rs_err *why, const struct rs_cau
 		session_queue_frame(s, FRAME_ABORT, payload, len);
 		session_drain(s);
 	}
+	uplinks_end(st);
 }
 
 void stripe_fail(struct stripe *st, const struct rs_err *why, const struct rs_cause *cause)

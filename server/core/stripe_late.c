@@ -5,15 +5,11 @@
  * each second. It names the ranks that they wait for. */
 #include "server/core/stripe_late.h"
 #include "server/core/stripe_fail.h"
+#include "server/core/uplink.h"
 
 #include <string.h>
 
 enum { LATE_MS = 1000 }; /* before the first LATE, and between two */
-
-static bool late_is_older(const struct frame *a, const struct frame *b)
-{
-	return a->of.seq < b->of.seq || (a->of.seq == b->of.seq && a->chunk < b->chunk);
-}
 
 const struct slot *stripe_oldest(const struct stripe *st)
 {
@@ -21,8 +17,8 @@ const struct slot *stripe_oldest(const struct stripe *st)
 
 	for (unsigned i = 0; i <= st->mask; i++)
 		for (const struct slot *s = st->chains[i]; s; s = s->next)
-			if (s->contributed < st->p.world_size && !s->closed &&
-			    (!oldest || late_is_older(&s->header, &oldest->header)))
+			if (s->contributed < s->expected && !s->closed &&
+			    (!oldest || slot_is_before(&s->header, &oldest->header)))
 				oldest = s;
 	return oldest;
 }
@@ -38,15 +34,38 @@ bool stripe_is_missing(const struct stripe *st, const struct slot *slot, unsigne
 {
 	const struct session *s = st->sessions[rank];
 
-	if (!slot_bit(slot->started, rank))
+	if (stripe_is_absent(st, slot, rank))
 		return true;
 	return s && s->payload_left && s->mode != RX_CONTROL && s->slot == slot;
+}
+
+/* Returns whether the relay of a rank's group has said for which other ranks it waits, or
+ * has not had the time to say it. */
+static bool late_is_cleared(const struct stripe *st, const struct slot *slot, unsigned rank, uint32_t waited_ms)
+{
+	bool there = false;
+
+	for (unsigned u = st->p.world_size; !slot->relay && u < stripe_places(st); u++) {
+		const struct session *s = st->sessions[u];
+		bool named = false;
+
+		if (!s || st->group_of[rank] != s->group)
+			continue;
+		there = true;
+		if (!s->late.missing_all || s->late.seq != slot->header.of.seq)
+			continue;
+		for (unsigned i = 0; i < s->late.missing_n; i++)
+			named |= s->late.missing[i] == rank;
+		return !named && s->late.missing_n == s->late.missing_all;
+	}
+	return there && waited_ms < 2 * LATE_MS;
 }
 
 static void late_name_missing(const struct stripe *st, struct control_late *late)
 {
 	for (unsigned r = 0; r < st->p.world_size; r++) {
-		if (!stripe_is_missing(st, st->watch.slot, r))
+		if (!stripe_is_missing(st, st->watch.slot, r) ||
+		    late_is_cleared(st, st->watch.slot, r, late->waited_ms))
 			continue;
 		if (late->missing_all++ == 0 && st->sessions[r])
 			memcpy(late->label, st->sessions[r]->label, sizeof late->label);
@@ -72,6 +91,33 @@ static void late_report(struct stripe *st, const struct control_late *late)
 	st->owner->opt.event(st->owner->opt.ctx, &ev);
 }
 
+/* Sends LATE. The queue of a peer that does not read must keep room for ABORT. */
+static void late_send(struct session *s, const uint8_t *payload, uint32_t len)
+{
+	if (!s->draining && !s->lost && !s->paused && s->control_off == s->control_len)
+		session_queue_frame(s, FRAME_LATE, payload, len);
+}
+
+/* Returns whether a rank waits for the oldest chunk: it has sent its own part. */
+static bool late_waits(const struct stripe *st, unsigned rank)
+{
+	const struct slot *slot = st->watch.slot;
+
+	return !stripe_is_missing(st, slot, rank) && (!slot->relay || st->group_of[rank] == slot->group);
+}
+
+/* Returns whether a rank has a chunk of an operation whose sum is on its way to the
+ * home. */
+static bool late_waits_for_home(const struct stripe *st, uint64_t seq, unsigned rank)
+{
+	for (unsigned i = 0; i <= st->mask; i++)
+		for (const struct slot *s = st->chains[i]; s; s = s->next)
+			if (s->relay && s->header.of.seq == seq && s->uplink == SLOT_UPLINK_SENT &&
+			    slot_bit(s->started, rank))
+				return true;
+	return false;
+}
+
 /* Sends LATE to the ranks that wait, which happens once a second. */
 static void late_notify(struct stripe *st, uint64_t now_ms)
 {
@@ -85,15 +131,48 @@ static void late_notify(struct stripe *st, uint64_t now_ms)
 	if (!late.missing_all)
 		return;
 	late_report(st, &late);
+	if (st->watch.slot->relay)
+		uplink_tell_late(st, st->watch.slot, &late);
 	len = control_pack_late(payload, &late);
-	for (unsigned r = 0; r < st->p.world_size; r++) {
+	for (unsigned r = 0; r < stripe_places(st); r++) {
 		struct session *s = st->sessions[r];
 
-		/* the queue of a peer that does not read must keep room for ABORT */
-		if (s && !s->draining && !s->lost && !s->paused && s->control_off == s->control_len &&
-		    !stripe_is_missing(st, st->watch.slot, r))
-			session_queue_frame(s, FRAME_LATE, payload, len);
+		if (s && (s->relay ? slot_bit(st->watch.slot->started, r) : late_waits(st, r)))
+			late_send(s, payload, len);
 	}
+}
+
+int stripe_hear_late(struct stripe *st, struct session *s, struct rs_err *e)
+{
+	char name[160], other[160];
+
+	if (control_unpack_late(s->control_in, s->in.payload_len, &s->late, e))
+		return e->code;
+	for (unsigned i = 0; i <= st->mask; i++)
+		for (const struct slot *slot = st->chains[i]; slot; slot = slot->next)
+			if (slot->header.of.seq == s->in.of.seq &&
+			    operation_check_same(
+				&(struct operation_call){.of = &s->in.of,
+							 .rank = stripe_rank_name(st, s->rank, name, sizeof name)},
+				&(struct operation_call){
+				    .of = &slot->header.of,
+				    .rank = stripe_rank_name(st, slot->first_rank, other, sizeof other)},
+				e))
+				return e->code;
+	return RS_OK;
+}
+
+void stripe_pass_late(struct stripe *st, const uint8_t *payload, uint32_t len)
+{
+	struct control_late late;
+	struct rs_err e;
+
+	/* only the ranks that wait for the home have something to learn from it */
+	if (control_unpack_late(payload, len, &late, &e))
+		return;
+	for (unsigned r = 0; r < st->p.world_size; r++)
+		if (st->sessions[r] && late_waits_for_home(st, late.seq, r))
+			late_send(st->sessions[r], payload, len);
 }
 
 /* Returns the time from which waiting for this chunk is not counted yet. */
@@ -182,7 +261,7 @@ void stripe_watch_late(struct stripe *st, uint64_t now_ms)
 	if (now_ms - st->watch.notified_ms < LATE_MS)
 		return;
 	st->watch.notified_ms = now_ms;
-	if (late_check_places(st, oldest, &why))
+	if (!stripe_is_grouped(st) && late_check_places(st, oldest, &why))
 		stripe_fail(st, &why, NULL);
 	else
 		late_notify(st, now_ms);

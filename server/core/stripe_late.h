@@ -14,4 +14,10 @@ const struct slot *stripe_oldest(const struct stripe *st);
 /* Returns true if a rank has not started or not finished its contribution to a chunk. */
 bool stripe_is_missing(const struct stripe *st, const struct slot *slot, unsigned rank);
 
+/* A relay says for which ranks of its group it waits, and how they call the operation.
+ * Errors: RS_EPROTO; RS_EMISMATCH, if others call it otherwise. */
+int stripe_hear_late(struct stripe *st, struct session *s, struct rs_err *e);
+/* A home says whom an operation waits for: tells the ranks that wait for it here. */
+void stripe_pass_late(struct stripe *st, const uint8_t *payload, uint32_t len);
+
 #endif

@@ -8,6 +8,7 @@
 #include "server/core/stripe_view.h"
 
 #include "proto/features.h"
+#include "server/core/uplink.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -69,6 +70,36 @@ static int view_check_shares(const struct stripe *st, const struct session *s, c
 	return RS_OK;
 }
 
+/* Lets the driver close the connection. */
+static void view_close(struct session *s)
+{
+	s->lost = true;
+	session_ready(s);
+}
+
+/* Closes the uplinks of reducers that are lost. */
+static void view_drop_relays(struct stripe *st)
+{
+	for (unsigned r = st->p.world_size; r < stripe_places(st); r++)
+		if (st->sessions[r] && st->view.lives[st->sessions[r]->relay - 1] % 2)
+			view_close(st->sessions[r]);
+}
+
+/* VIEW of an uplink says in which view its chunks are from now on. What is new in it, the
+ * ranks say too. */
+static void view_take_uplink(struct stripe *st, struct session *s, const struct control_view *v)
+{
+	view_pause(s);
+	s->view = control_view_number(v);
+	if (s->view == st->view_number && s->view == st->resumed_view) {
+		s->paused = false;
+		s->resume_due = true;
+		session_ready(s);
+	} else {
+		stripe_try_resume(st);
+	}
+}
+
 int stripe_take_view(struct stripe *st, struct session *s, const struct control_view *v, struct rs_err *e)
 {
 	char name[160];
@@ -78,12 +109,17 @@ int stripe_take_view(struct stripe *st, struct session *s, const struct control_
 			       stripe_rank_name(st, s->rank, name, sizeof name), v->n, st->view.n);
 	if (view_check_shares(st, s, v, e))
 		return e->code;
+	if (s->relay) {
+		view_take_uplink(st, s, v);
+		return RS_OK;
+	}
 	st->view.n = v->n;
 	view_note_losses(st, v);
 	view_pause(s);
 	s->resume_due = false; /* a RESUME that is not sent yet belongs to the view before */
 	s->view = control_view_number(v);
 	memcpy(s->start, v->start, sizeof s->start);
+	memcpy(s->begun, v->begun, sizeof s->begun);
 	s->features = v->features;
 	s->lead = v->lead;
 	if (control_view_merge(&st->view, v)) {
@@ -97,6 +133,7 @@ int stripe_take_view(struct stripe *st, struct session *s, const struct control_
 			other->resume_due = false;
 			session_ready(other);
 		}
+		view_drop_relays(st);
 	}
 	if (s->view != st->view_number) {
 		s->view_due = true;
@@ -104,6 +141,21 @@ int stripe_take_view(struct stripe *st, struct session *s, const struct control_
 	}
 	stripe_try_resume(st);
 	return RS_OK;
+}
+
+/* Returns true if the uplinks that are there have sent the current view, and nothing of
+ * the one before is on its way on those of this reducer. */
+static bool view_is_agreed_by_relays(const struct stripe *st)
+{
+	if (uplinks_are_sending(st))
+		return false;
+	for (unsigned r = st->p.world_size; r < stripe_places(st); r++) {
+		const struct session *s = st->sessions[r];
+
+		if (s && (s->results_n || s->lost || s->draining || !s->paused || s->view != st->view_number))
+			return false;
+	}
+	return true;
 }
 
 /* Returns true if all ranks have sent the current view and no result is queued. */
@@ -123,6 +175,9 @@ void stripe_try_resume(struct stripe *st)
 {
 	if (!st->running || st->ended || !view_is_agreed(st))
 		return;
+	uplinks_tell(st);
+	if (!view_is_agreed_by_relays(st))
+		return;
 	stripe_clear(st);
 	st->resumed_view = st->view_number;
 	st->view.features = UINT64_MAX;
@@ -136,10 +191,16 @@ void stripe_try_resume(struct stripe *st)
 		st->view.lead = s->lead < st->view.lead ? s->lead : st->view.lead;
 	}
 	for (unsigned r = 0; r < st->p.world_size; r++)
-		for (unsigned p = 0; !stripe_has_departed(st, r) && p < FRAME_PRIORITIES; p++)
-			if (st->view.start[p] < st->sessions[r]->start[p])
-				st->view.start[p] = st->sessions[r]->start[p];
-	for (unsigned r = 0; r < st->p.world_size; r++) {
+		for (unsigned p = 0; !stripe_has_departed(st, r) && p < FRAME_PRIORITIES; p++) {
+			const struct session *s = st->sessions[r];
+
+			if (st->view.start[p] < s->start[p])
+				st->view.start[p] = s->start[p];
+			if (st->view.begun[p] < s->begun[p])
+				st->view.begun[p] = s->begun[p];
+		}
+	uplinks_begin_again(st);
+	for (unsigned r = 0; r < stripe_places(st); r++) {
 		struct session *s = st->sessions[r];
 
 		if (stripe_has_departed(st, r))

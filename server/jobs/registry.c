@@ -81,10 +81,17 @@ void registry_send_waiting(struct registry *r, const struct job *j)
 	registry_emit(r, j, (struct registry_action){.type = REGISTRY_TELL, .frame = frame, .frame_len = len});
 }
 
+uint64_t registry_features(const struct registry *r, const struct control_hello *h)
+{
+	bool relays = h->groups && r->opt.reducers_digest && h->reducers_digest == r->opt.reducers_digest;
+
+	return relays ? r->opt.features : r->opt.features & ~FEATURE_RELAYS;
+}
+
 /* Returns what the job uses: what all its ranks and this reducer have. */
 static struct control_start agree(const struct registry *r, const struct job *j)
 {
-	struct control_start s = {.features = r->opt.features, .start = j->members[0].incarnation};
+	struct control_start s = {.features = registry_features(r, &j->first), .start = j->members[0].incarnation};
 
 	for (unsigned i = 0; i < j->first.world_size; i++)
 		s.features &= j->members[i].features;
@@ -100,7 +107,7 @@ void registry_admitted(struct registry *r, uint64_t id)
 		return;
 	j->running = true;
 	j->started_ms = r->now_ms;
-	begin = (struct lane_begin){.processes = registry_processes(j), .agreed = agree(r, j)};
+	begin = (struct lane_begin){.processes = registry_processes(j), .agreed = agree(r, j), .hello = &j->first};
 	if (registry_widen(r, j)) {
 		begin.agreed.window = j->window;
 		begin.memory = j->memory;
@@ -153,6 +160,18 @@ static void job_closed(struct registry *r, struct job *j)
 	registry_emit(r, j, (struct registry_action){.type = REGISTRY_CLOSED, .record = record});
 	r->ended[record.how]++;
 	job_free(r, j);
+}
+
+void registry_uplink_closed(struct registry *r, uint64_t id)
+{
+	struct job *j = job_by_id(r, id);
+
+	if (!j)
+		return;
+	j->sessions--;
+	j->uplinks--;
+	if (!j->sessions)
+		job_closed(r, j);
 }
 
 void registry_session_closed(struct registry *r, uint64_t id, unsigned rank, unsigned lane, bool clean)
@@ -300,6 +319,10 @@ void registry_lane_event(struct registry *r, const struct lane_event *ev)
 		j->probing -= j->members[ev->rank].probing >> ev->lane & 1;
 		j->members[ev->rank].probing &= ~(UINT64_C(1) << ev->lane);
 		registry_admitted(r, ev->job);
+		return;
+	}
+	if (ev->type == LANE_UNLINKED) {
+		registry_relay_failed(r);
 		return;
 	}
 	if (ev->type == LANE_NONFINITE) {

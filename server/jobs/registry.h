@@ -93,6 +93,7 @@ struct registry_options {
 	unsigned threads;          /* lanes of this reducer; a job's lanes are distributed over them */
 	uint64_t connection_bytes; /* most that the driver allocates for one connection */
 	uint64_t features;         /* what this reducer has, of proto/features.h */
+	uint64_t reducers_digest;  /* of its own configuration's reducers if it may relay; 0: it does not */
 	/* Allocates page-aligned memory for slots; NULL: no memory. */
 	void *(*alloc)(void *ctx, uint64_t bytes);
 	void (*free)(void *ctx, void *memory, uint64_t bytes);
@@ -105,7 +106,8 @@ struct registry_options {
 struct registry_admit {
 	struct stripe_params stripe;
 	struct session_params session;
-	unsigned thread; /* number of the reducer's lane */
+	unsigned thread;   /* number of the reducer's lane */
+	uint64_t features; /* for WELCOME */
 };
 
 int registry_new(struct registry **ret, const struct registry_options *opt, struct rs_err *e);
@@ -123,6 +125,8 @@ void registry_admitted(struct registry *r, uint64_t job);
 void registry_count(struct registry *r, const struct lane_event *closed);
 /* Removes a session that its lane has closed. */
 void registry_session_closed(struct registry *r, uint64_t job, unsigned rank, unsigned lane, bool clean);
+/* The same of an uplink (LANE_CLOSED with `uplink`). */
+void registry_uplink_closed(struct registry *r, uint64_t job);
 /* Ends a job that a lane has ended. */
 void registry_failed(struct registry *r, uint64_t job, const struct rs_err *why, const struct rs_cause *cause);
 /* Processes all events of lanes but LANE_CLOSED and LANE_FAILED. */

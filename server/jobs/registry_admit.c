@@ -76,7 +76,7 @@ static int check_hello(const struct registry *r, const struct control_hello *h, 
 	if (h->detect_ms < 1)
 		return registry_refuse(no, RS_EINVAL, false,
 				       "a detection time of 0 ms is out of range, expected 1 ms or more");
-	return RS_OK;
+	return registry_check_groups(h, no);
 }
 
 _Static_assert((int)CONTROL_RUN == (int)RS_RUN_MAX && (int)CONTROL_EVIDENCE == (int)RS_EVIDENCE_MAX,
@@ -318,8 +318,12 @@ int registry_hello(struct registry *r, const struct control_hello *h, struct reg
 	int rc = check_hello(r, h, refused);
 	const char *sizes = rc ? NULL : registry_find_sizes(r, h);
 
+	if (!rc && h->relay)
+		return registry_admit_uplink(r, h, ret, refused);
 	if (sizes)
 		return registry_refuse(refused, RS_EMISMATCH, false, "%s", sizes);
+	if (!rc)
+		rc = registry_check_relay(r, h, refused);
 	if (!rc)
 		rc = find_job(r, h, &j, refused);
 	if (!rc)
@@ -338,11 +342,13 @@ int registry_hello(struct registry *r, const struct control_hello *h, struct reg
 	    .stripe = registry_stripe(j, h->lane),
 	    .session = {.rank = h->rank,
 			.probe = must_probe(r, h),
+			.group = h->groups ? h->group - 1 : 0,
 			.keeps = h->features & r->opt.features & FEATURE_RECONFIGURE,
 			.peer_detect_ms = h->detect_ms < 400       ? 400
 					  : h->detect_ms > 3600000 ? 3600000
 								   : h->detect_ms},
 	    .thread = (j->base + h->lane) % r->opt.threads,
+	    .features = registry_features(r, &j->first),
 	};
 	memcpy(ret->session.label, h->label, sizeof ret->session.label);
 	return RS_OK;

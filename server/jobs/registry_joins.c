@@ -71,7 +71,8 @@ static int check_same(const struct job *j, const struct control_hello *h, struct
 				       "for each element, or "
 				       "4 (job.wire), the other does not",
 				       h->rank, f->rank, h->job);
-	if (h->config_digest != f->config_digest)
+	if (h->config_digest != f->config_digest || h->groups != f->groups || h->uplinks != f->uplinks ||
+	    h->reducers_digest != f->reducers_digest)
 		return registry_refuse(
 		    no, RS_EMISMATCH, false,
 		    "ranks %u and %u of job %s are configured differently: their reducers or shard maps are "

@@ -35,14 +35,15 @@ struct registry_found {
 };
 
 /* One generation of a job. Invariant: `sessions` is the number of set bits in `lanes`
- * over all members, and `probing` that of bits in `probing`, which are also in `lanes`;
- * `complete` is the number of members with all bits set. */
+ * over all members and `uplinks`, and `probing` that of bits in `probing`, which are also
+ * in `lanes`; `complete` is the number of members with all bits set. */
 struct job {
 	struct job *next;
 	uint64_t id;
 	struct control_hello first; /* HELLO of the first rank; all others must agree with it */
 	struct member *members;     /* [first.world_size] */
-	unsigned sessions;          /* attached connections */
+	unsigned sessions;          /* attached connections, with uplinks */
+	unsigned uplinks;           /* those of them that are uplinks of relays */
 	unsigned complete;          /* members with all lanes */
 	unsigned probing;           /* connections through which no large message has passed yet */
 	unsigned complete_most;     /* the maximum of `complete` so far */
@@ -101,6 +102,8 @@ struct registry {
 	unsigned contenders_next;
 	uint64_t ended[STATUS_ENDS]; /* jobs, since the process started */
 	uint64_t lost_ranks;         /* the same */
+	uint32_t relay_pause_ms;     /* the last pause; 0: uplinks work as far as is known */
+	uint64_t relay_from_ms;      /* until then no job with relays takes this reducer back */
 	uint64_t question;           /* the last one. They begin at 2: 1 asks for an acknowledgement only */
 };
 
@@ -139,6 +142,18 @@ void registry_emit(struct registry *r, const struct job *j, struct registry_acti
 /* Fills *to and returns the code. */
 int registry_refuse(struct control_refused *to, int code, bool retry, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
+/* Returns the features that this reducer has for the job of a HELLO. */
+uint64_t registry_features(const struct registry *r, const struct control_hello *h);
+/* This reducer leaves a job since it cannot relay: its uplink to a home does not work.
+ * Otherwise the job would take it back, and stop again, for as long as that lasts. */
+void registry_relay_failed(struct registry *r);
+/* Refuses a job that takes this reducer back, for a while after that. */
+int registry_check_relay(const struct registry *r, const struct control_hello *h, struct control_refused *no);
+/* Checks what a HELLO says of groups. */
+int registry_check_groups(const struct control_hello *h, struct control_refused *no);
+/* Admits the HELLO of an uplink: a relay of a job that runs here. */
+int registry_admit_uplink(struct registry *r, const struct control_hello *h, struct registry_admit *ret,
+			  struct control_refused *no);
 /* Returns the parameters of one lane of a job. */
 struct stripe_params registry_stripe(const struct job *j, unsigned lane);
 /* Returns the most bytes that the job can make this process use with its window, and the

@@ -26,6 +26,8 @@ struct stripe_params registry_stripe(const struct job *j, unsigned lane)
 	    .deterministic = f->deterministic,
 	    .checksum = f->checksum,
 	    .retain = f->retain,
+	    .groups = f->groups,
+	    .uplinks = f->groups ? f->uplinks : 0,
 	};
 
 	if (j->memory)
@@ -42,7 +44,7 @@ uint64_t registry_bound(const struct registry *r, const struct job *j, uint64_t 
 		*ret_slots = UINT64_MAX;
 	/* cannot overflow, because world size, lanes and tables are limited */
 	bytes = sizeof *j + world * sizeof *j->members + JOB_SLACK +
-		lanes * (stripe_overhead(&p) + world * r->opt.connection_bytes);
+		lanes * (stripe_overhead(&p) + (world + p.uplinks) * r->opt.connection_bytes);
 	return __builtin_add_overflow(bytes, *ret_slots, &bytes) ? UINT64_MAX : bytes;
 }
 

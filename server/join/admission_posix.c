@@ -2,13 +2,11 @@
 #include "server/join/admission.h"
 
 #include "config/check/check.h"
-#include "config/job.h"
+#include "server/join/secrets.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
-#include <unistd.h>
 
 enum { LINES_PER_S = 5 };
 
@@ -70,18 +68,12 @@ static int find_secret(void *ctx, const struct control_hello *hello, struct auth
 		       struct control_refused *refused)
 {
 	struct admission *a = ctx;
-	char file[RS_PATH_LEN + CONTROL_JOB + 16], base[RS_NAME_MAX];
 	struct rs_err e, why;
+	int rc = secrets_load(a->cfg, hello->job, ret, &why);
 
-	rs_job_base(base, hello->job);
-	snprintf(file, sizeof file, "%s/%s.secret", a->cfg->server.secrets_dir, base);
-	if (!a->cfg->server.secrets_dir[0] || (access(file, F_OK) && errno == ENOENT))
-		snprintf(file, sizeof file, "%s", a->cfg->server.secret);
-	if (!rs_job_valid(hello->job) || !file[0]) {
-		rs_fail(&e, RS_EREFUSED, "this reducer has no secret for job %s, and serves no job without one", base);
-		return refuse(refused, &e);
-	}
-	if (auth_secret_load(ret, file, &why) == RS_OK)
+	if (rc == RS_EREFUSED)
+		return refuse(refused, &why);
+	if (!rc)
 		return RS_OK;
 	if (rs_log_limit_pass(&a->limit, clock_ms()))
 		rs_log(a->log, RS_LOG_ERROR, "secret-unusable", rs_kv_s("job", hello->job), rs_kv_s("reason", why.msg));
@@ -107,7 +99,7 @@ struct handshake_policy admission_policy(struct admission *a)
 {
 	return (struct handshake_policy){
 	    .may_join = may_join,
-	    .secret = a->cfg->server.secrets_dir[0] || a->cfg->server.secret[0] ? find_secret : NULL,
+	    .secret = secrets_exist(a->cfg) ? find_secret : NULL,
 	    .random = random_bytes,
 	    .ctx = a,
 	};

@@ -11,11 +11,13 @@
 #include "proto/features.h"
 #include "server/core/check.h"
 #include "server/core/lane_trace.h"
+#include "server/join/secrets.h"
 #include "server/run/lane_command.h"
 #include "server/run/lane_conn.h"
 #include "server/run/lane_grpc.h"
 #include "server/run/lane_load.h"
 #include "server/run/lane_tcp.h"
+#include "server/run/lane_uplink.h"
 
 #include <signal.h>
 #include <stdatomic.h>
@@ -35,6 +37,7 @@ struct lane_thread {
 	struct wakeups wakeups; /* of the mailbox and of streams over gRPC */
 	struct lane *core;
 	struct lane_conns conns;
+	struct lane_uplinks uplinks;
 	unsigned index;
 	uint32_t detect_ms, stopped_ms;
 	bool paranoid;
@@ -82,7 +85,11 @@ static bool thread_stay_awake(struct lane_thread *t)
 /* Serves ready sessions. The loop sleeps only when none is left. */
 static void thread_serve(struct lane_thread *t)
 {
-	bool more = lane_conns_flush(&t->conns);
+	bool more;
+
+	lane_uplinks_serve(&t->uplinks);
+	more = lane_conns_flush(&t->conns);
+	lane_uplinks_serve(&t->uplinks);
 
 	if (t->paranoid)
 		rs_assert_sound(__FILE__, __LINE__, lane_check(t->core));
@@ -177,6 +184,7 @@ static void thread_post_not_attached(struct lane_thread *t, struct lane_command 
 	struct lane_event ev = {.type = LANE_CLOSED,
 				.job = l->admit.stripe.job,
 				.rank = l->admit.session.rank,
+				.uplink = l->admit.session.relay > 0,
 				.lane = l->admit.stripe.lane};
 
 	thread_post_closed(t, l->closed, &ev);
@@ -237,6 +245,8 @@ static void thread_stop(struct lane_thread *t)
 {
 	while (!LIST_EMPTY(&t->conns.list))
 		lane_conns_close(&t->conns, LIST_FIRST(&t->conns.list));
+	lane_uplinks_serve(&t->uplinks);
+	lane_uplinks_close(&t->uplinks);
 	thread_close_handles(t);
 }
 
@@ -334,15 +344,31 @@ static int thread_start(struct lane_thread *t, struct rs_err *e)
 		  : RS_OK;
 }
 
-int lane_thread_start(struct lane_thread **ret, unsigned index, const struct rs_kernels *kernels, uint32_t detect_ms,
-		      uint32_t stopped_ms, bool paranoid, const struct rs_log *log, struct mailbox *out,
-		      struct rs_err *e)
+static int thread_secret(void *ctx, const struct control_hello *hello, struct auth_secret *ret, struct rs_err *e)
+{
+	const struct lane_thread *t = ctx;
+
+	return secrets_load(t->uplinks.cfg, hello->job, ret, e);
+}
+
+static int thread_random(void *ctx, void *buf, size_t n, struct rs_err *e)
+{
+	(void)ctx;
+	return auth_random(buf, n, e);
+}
+
+int lane_thread_start(struct lane_thread **ret, const struct lane_thread_options *o, unsigned index, struct rs_err *e)
 {
 	struct lane_thread *t = calloc(1, sizeof *t);
-	struct lane_options opt = {.kernels = kernels,
+	const struct rs_config *cfg = o->cfg;
+	uint32_t detect_ms = cfg->timeouts.detect_ms, stopped_ms = cfg->timeouts.stopped_ms;
+	struct lane_options opt = {.kernels = o->kernels,
 				   .detect_ms = detect_ms,
 				   .stopped_ms = stopped_ms,
 				   .event = thread_on_core_event,
+				   .secret = secrets_exist(cfg) ? thread_secret : NULL,
+				   .random = thread_random,
+				   .peers = o->peers,
 				   .ctx = t};
 	int rc;
 
@@ -351,9 +377,9 @@ int lane_thread_start(struct lane_thread **ret, unsigned index, const struct rs_
 	t->index = index;
 	t->detect_ms = detect_ms;
 	t->stopped_ms = stopped_ms > detect_ms ? stopped_ms : detect_ms;
-	t->paranoid = paranoid;
-	t->log = log;
-	t->out = out;
+	t->paranoid = cfg->paranoid;
+	t->log = o->log;
+	t->out = o->out;
 	t->stop = lane_command_new(COMMAND_STOP, 0, 0);
 	rc = t->stop ? lane_new(&t->core, &opt, e) : rs_oom(e, 0, "a lane");
 	if (rc)
@@ -368,6 +394,9 @@ int lane_thread_start(struct lane_thread **ret, unsigned index, const struct rs_
 	if (rc)
 		goto close_wakeups;
 	t->conns = (struct lane_conns){.loop = &t->loop, .wakeups = &t->wakeups, .core = t->core};
+	rc = lane_uplinks_init(&t->uplinks, &t->loop, t->core, cfg, e);
+	if (rc)
+		goto close_mailbox;
 	thread_start_handles(t);
 	rc = thread_start(t, e);
 	if (rc)
@@ -379,7 +408,11 @@ close_handles:
 	thread_close_handles(t);
 	uv_run(&t->loop, UV_RUN_DEFAULT);
 	mailbox_destroy(&t->in);
+	lane_uplinks_free(&t->uplinks);
 	goto destroy_wakeups;
+close_mailbox:
+	mailbox_close(&t->in);
+	mailbox_destroy(&t->in);
 close_wakeups:
 	wakeups_close(&t->wakeups);
 	uv_run(&t->loop, UV_RUN_DEFAULT);
@@ -418,7 +451,7 @@ static struct lane_command *thread_attach_command(struct lane_thread *t, const s
 	l->admit = *admit;
 	l->welcome = *welcome;
 	l->welcome.detect_ms = t->detect_ms;
-	l->welcome.features = FEATURES_ALL;
+	l->welcome.features = admit->features;
 	return l;
 }
 
@@ -565,6 +598,7 @@ void lane_thread_stop(struct lane_thread *t)
 	uv_loop_close(&t->loop);
 	free(t->trace);
 	lane_free(t->core);
+	lane_uplinks_free(&t->uplinks);
 	reserves_close(&t->reserves);
 	free(t->report);
 	free(t);

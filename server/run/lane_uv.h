@@ -16,11 +16,17 @@ struct lane_thread;
  * entry in libuv's tables. */
 enum { LANE_CONNECTION_BYTES = 2304 };
 
-/* Starts the thread; events go to `out`, which must outlive lane_thread_stop. Errors:
- * RS_ENOMEM, RS_EIO. */
-int lane_thread_start(struct lane_thread **ret, unsigned index, const struct rs_kernels *kernels, uint32_t detect_ms,
-		      uint32_t stopped_ms, bool paranoid, const struct rs_log *log, struct mailbox *out,
-		      struct rs_err *e);
+/* What all lanes of a process have in common. Everything is borrowed. */
+struct lane_thread_options {
+	const struct rs_config *cfg;
+	const struct rs_kernels *kernels;
+	struct lane_peers peers;
+	const struct rs_log *log;
+	struct mailbox *out; /* for events; must outlive lane_thread_stop */
+};
+
+/* Starts the thread. Errors: RS_ENOMEM, RS_EIO. */
+int lane_thread_start(struct lane_thread **ret, const struct lane_thread_options *o, unsigned index, struct rs_err *e);
 
 /* One thread calls the following functions. They take effect in the order of its
  * calls. */

@@ -56,6 +56,7 @@ struct server {
 	const struct rs_kernels *kernels;
 	struct grpc_handshakes *streams; /* NULL: there is no gRPC port */
 	struct rs_log_limit limits[LIMITED_NR];
+	const char **ids; /* of the reducers of the configuration; owned */
 	struct lane_thread **lanes;
 	unsigned lanes_n;
 	struct listening listening[LISTENER_MAX];

@@ -246,7 +246,10 @@ static void server_on_mail(struct mailbox *m, struct mail *mail)
 		registry_count(s->registry, ev);
 		if (lm->failed)
 			registry_failed(s->registry, ev->job, &ev->why, NULL);
-		registry_session_closed(s->registry, ev->job, ev->rank, ev->lane, ev->clean);
+		if (ev->uplink)
+			registry_uplink_closed(s->registry, ev->job);
+		else
+			registry_session_closed(s->registry, ev->job, ev->rank, ev->lane, ev->clean);
 		if (lm->parted)
 			tcp_handshakes_return(s->handshakes, &lm->parted->tcp, &lm->parted->rest);
 		free(lm->parted);
@@ -329,12 +332,20 @@ static void server_on_accept(uv_poll_t *poll, int status, int events)
 
 static int server_start_lanes(struct server *s, const struct rs_kernels *kernels, struct rs_err *e)
 {
+	struct lane_thread_options opt = {
+	    .cfg = s->cfg, .kernels = kernels, .peers = {.n = s->cfg->reducers_n}, .log = s->log, .out = &s->in};
+
+	s->ids = calloc(s->cfg->reducers_n, sizeof(*s->ids));
+	if (!s->ids)
+		return rs_oom(e, 0, "the names of reducers");
+	for (unsigned i = 0; i < s->cfg->reducers_n; i++)
+		s->ids[i] = s->cfg->reducers[i].id;
+	opt.peers.ids = s->ids;
 	s->lanes = calloc(s->cfg->server.lanes, sizeof(*s->lanes));
 	if (!s->lanes)
 		return rs_oom(e, s->cfg->server.lanes * sizeof(*s->lanes), "lanes");
 	for (; s->lanes_n < s->cfg->server.lanes; s->lanes_n++) {
-		int rc = lane_thread_start(&s->lanes[s->lanes_n], s->lanes_n, kernels, s->cfg->timeouts.detect_ms,
-					   s->cfg->timeouts.stopped_ms, s->cfg->paranoid, s->log, &s->in, e);
+		int rc = lane_thread_start(&s->lanes[s->lanes_n], &opt, s->lanes_n, e);
 
 		if (rc)
 			return rc;
@@ -416,6 +427,7 @@ static int server_make_parts(struct server *s, struct rs_err *e)
 	    .limits = {cfg->server.max_jobs, cfg->server.max_workers, cfg->server.memory_bytes},
 	    .threads = cfg->server.lanes,
 	    .features = FEATURES_ALL,
+	    .reducers_digest = cfg->groups_n ? rs_config_reducers_digest(cfg) : 0,
 	    .connection_bytes = LANE_CONNECTION_BYTES + TCP_HANDSHAKE_BYTES +
 				(s->admission.certificates.ctx ? (unsigned)TCP_CONN_TLS_BYTES : 0),
 	    .alloc = server_alloc_slots,
@@ -542,6 +554,7 @@ void server_close(struct server *s)
 	admission_close(&s->admission);
 	uv_loop_close(&s->loop);
 	free(s->lanes);
+	free(s->ids);
 	close(s->spare_fd);
 	free(s);
 }

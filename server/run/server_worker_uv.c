@@ -18,10 +18,15 @@ int server_admit(struct server *s, const struct handshake_result *who, const cha
 	rc = registry_hello(s->registry, h, ret, refused);
 	if (rc)
 		return rc;
+	s->sessions++;
+	if (h->relay) {
+		rs_log(s->log, RS_LOG_DEBUG, "relay-joined", rs_kv_s("job", h->job), rs_kv_s("label", h->label),
+		       rs_kv_u("group", h->group), rs_kv_u("lane", h->lane));
+		return RS_OK;
+	}
 	registry_set_peer(s->registry, ret->stripe.job, h->rank, peer, transport);
 	rs_log(s->log, RS_LOG_DEBUG, "worker-joined", rs_kv_s("job", h->job), rs_kv_u("rank", h->rank),
 	       rs_kv_u("lane", h->lane), rs_kv_s("label", h->label), rs_kv_s("transport", transport));
-	s->sessions++;
 	return RS_OK;
 }
 
@@ -29,7 +34,10 @@ int server_unadmit(struct server *s, const struct registry_admit *admit, const s
 		   struct control_refused *refused)
 {
 	s->sessions--;
-	registry_session_closed(s->registry, admit->stripe.job, admit->session.rank, admit->stripe.lane, false);
+	if (admit->session.relay)
+		registry_uplink_closed(s->registry, admit->stripe.job);
+	else
+		registry_session_closed(s->registry, admit->stripe.job, admit->session.rank, admit->stripe.lane, false);
 	*refused = (struct control_refused){.code = why->code, .retry = true};
 	snprintf(refused->message, sizeof refused->message, "%s", why->msg);
 	return why->code;

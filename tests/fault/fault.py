@@ -272,7 +272,7 @@ def logged(world):
     """Returns how often ranks and agents have logged what happened to reducers."""
     return collections.Counter({word: sum(p.err.count(f" {word} ") for p in world.procs)
                                 for word in ("reducer-lost", "reducer-back", "slot-empty", "slot-taken",
-                                             "reducer-address", "rebalanced")})
+                                             "reducer-address", "rebalanced", "relay-joined")})
 
 
 class Rounds:
@@ -294,8 +294,13 @@ class Rounds:
                       "sharding": {"chunk_bytes": "4KiB", "rebalance": "on"},
                       "timeouts": {"detect": detect, "stopped": detect, "connect": "60s"},
                       "logging": {"level": "debug"}}
+            if o.groups:
+                config["sharding"]["rebalance"] = "off"
+                config["groups"] = [{"name": f"rack{g}", "relays": [f"r{r}" for r in range(g, plan.REDUCERS, 2)]}
+                                    for g in range(2)]
             folder = self._stack.enter_context(tempfile.TemporaryDirectory(prefix="reduction-fault-"))
-            world = World(plan.REDUCERS, plan.NODES, folder, config, links=not o.no_links)
+            world = World(plan.REDUCERS, plan.NODES, folder, config, links=not o.no_links,
+                          group=(lambda node: f"rack{node % 2}") if o.groups else None)
             self.world = self._stack.enter_context(world)
             for node in (0, 1):
                 world.start_agent(node)
@@ -393,6 +398,7 @@ def parse_arguments():
     p.add_argument("--framework", choices=("torch", "numpy"), default=framework())
     p.add_argument("--kinds", type=lambda t: t.split(","), default=list(plan.KINDS),
                    help=f"faults, of {','.join(plan.KINDS)} (default all)")  # fmt: skip
+    p.add_argument("--groups", action="store_true", help="two groups of nodes, for which the reducers relay")
     p.add_argument("--no-links", action="store_true", help="use loopback, without hosts and cut links")
     p.add_argument("--out", default="fault-logs", help="folder for logs of failed rounds (default %(default)s)")
     args = p.parse_args()

@@ -40,10 +40,12 @@ class World:
     Invariant: `reducers[i]` and `agents[node]` are the Procs started last, running or not; `procs` holds all that may
     still run."""
 
-    def __init__(self, reducers, nodes, folder, config=None, lanes=2, links=True):
+    def __init__(self, reducers, nodes, folder, config=None, lanes=2, links=True, group=None):
+        """group: returns the name of a node's group; None: there are no groups."""
         self.folder = pathlib.Path(folder)
         self.nodes, self.lanes = nodes, lanes
         self.config = config or {}
+        self._group = group
         self.reducers = [None] * reducers
         self.agents = {}
         self.procs = []
@@ -127,19 +129,23 @@ class World:
         self.reducers[i].wait_text(r"\blistening\b")
         return self.reducers[i]
 
+    def _group_env(self, node):
+        return {"REDUCTION_GROUP": self._group(node)} if self._group else {}
+
     def socket_path(self, node):
         return str(self.folder / f"agent{node}.sock")
 
     def start_agent(self, node):
         argv = [harness.binary("reduction-agent"), "--paranoid", "--config", self.folder / "job.yaml",
                 "--socket", self.socket_path(node)]  # fmt: skip
-        self.agents[node] = self.start(f"agent {node}", argv, host=node)
+        self.agents[node] = self.start(f"agent {node}", argv, self._group_env(node), host=node)
         self.agents[node].wait_text(r"\blistening\b")
         return self.agents[node]
 
     def start_worker(self, name, argv, node, env):
         """Starts a worker on a node. env says rank, world size and so on."""
-        full = {"REDUCTION_CONFIG": self.folder / "job.yaml", "REDUCTION_PARANOID": "1", **harness.worker_env(), **env}
+        full = {"REDUCTION_CONFIG": self.folder / "job.yaml", "REDUCTION_PARANOID": "1", **harness.worker_env(),
+                **self._group_env(node), **env}  # fmt: skip
         if self._lab:
             full["GLOO_SOCKET_IFNAME"] = "eth0"
         return self.start(name, argv, full, host=node)

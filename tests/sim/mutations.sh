@@ -67,12 +67,12 @@ ABORT is not sent to the other ranks
 	s/session_queue_frame\(s, FRAME_ABORT, payload, len\);//
 deterministic sums in order of arrival
 	server/core/session_rx.c
-	s/RX_STASH : RX_ADD/RX_ADD : RX_ADD/
+	s/\? RX_STASH\s+: RX_ADD/? RX_ADD : RX_ADD/
 bytes of a split element are lost
 	server/core/session_rx.c
 	s/s->carry_n = \(unsigned\)rest/s->carry_n = 0/
 a rank leaves while others wait for it
-	server/core/session_rx.c
+	server/core/session_control.c
 	s/stripe_needs_rank\(st, s->rank, s->in.ack\)/0/
 an overtaken chunk counts as outside the window
 	server/core/session_rx.c
@@ -115,7 +115,7 @@ acks cover operations that have not completed
 	s/l->x->first \? l->x->first->of.seq : l->x->next_seq/f->head.of.seq/
 the cursor skips own chunks
 	agent/worker/core/stream.c
-	s/s->chunk \+= l->own\[at\] - l->own\[at - 1\];/s->chunk += l->own[at] - l->own[0];/
+	s/s->chunk \+= list->shards\[at\] - list->shards\[at - 1\];/s->chunk += list->shards[at] - list->shards[0];/
 ABORT is not passed on
 	agent/worker/core/exchange_end.c
 	s/link_queue_abort\(l, &x->abort_reason, &x->abort_cause\);/link_queue_empty(l, FRAME_GOODBYE);/
@@ -166,7 +166,7 @@ the rest of a frame of the previous view is lost
 	s/\n\t\tlink_save_frame\(l\);/ l->sent_off = 0;/
 ranks resume at the smallest of their starts
 	server/core/stripe_view.c
-	s/st->view.start\[p\] < st->sessions/st->view.start[p] > st->sessions/
+	s/st->view.start\[p\] < s->start/st->view.start[p] > s->start/
 ranks resume at their own starts
 	agent/worker/core/view.c
 	s/stream_begin\(l, p, v->start\[p\]\)/stream_begin(l, p, x->view.start[p])/
@@ -280,7 +280,7 @@ float32 sums of a node have no room to be kept
 	s/x->opt.processes > 1 && x->opt.features & FEATURE_SHARDED && //; s/most < 2 \* \(size_t\)p->chunk_bytes/0/
 a kept float32 sum is sent again as one of the dtype
 	agent/worker/core/stream.c
-	s/(k->head\};\n\tif \(retained_is_contribution\(k\)\) \{)/$1\n\t\tf->head.flags \&= (uint8_t)~FRAME_WIDE;/
+	s/(another number \*\/\n\tif \(retained_is_contribution\(k\)\) \{)/$1\n\t\tf->head.flags \&= (uint8_t)~FRAME_WIDE;/
 parts are not repeated after a rank has left
 	server/core/stripe_depart.c
 	s/ \|\| operation_is_scatter\(&f->of\) \|\| view/ || view/
@@ -431,6 +431,69 @@ more chunks lack a result than the reducer has slots for
 decoupled ranks retain as few results as others
 	agent/worker/core/lead.c
 	s/x->params->priorities, lead, lead_ret/x->params->priorities, lead < 512 ? lead \/ 2 : lead, lead_ret/
+chunks that ranks may have go through relays
+	agent/worker/core/stream.c
+	s/return border > op->position \? border - op->position : 0;/return 0;/
+chunks that came through relays are repeated at the home
+	agent/worker/core/stream.c
+	s/l->x->relaying \? l->x->border\[priority\] : //
+each rank has a border of its own
+	agent/worker/core/view.c
+	s/memcpy\(x->border, v->begun, sizeof x->border\);/memcpy(x->border, x->view.begun, sizeof x->border);/
+HAVE says the home of a chunk in place of the generation
+	agent/worker/core/stream.c
+	s/\n\tf->head.generation = l->x->opt.generation;[^\n]*//
+shards of a lost relay stay there
+	config/exchange_params.c
+	s/relay\[s\] = \(uint16_t\)relays_least\(p, map, lives, load\);/lane[s] = 0;/
+a contribution of an uplink covers one rank
+	server/core/groups.c
+	s/return s->relay \? st->group_n\[s->group\] : 1;/return 1;/
+a relay waits for all ranks
+	server/core/groups.c
+	s/slot->relay \? st->group_n\[s->group\] : st->p.world_size;/st->p.world_size;/
+results leave in the order in which chunks began
+	server/core/groups.c
+	s/while \(older && slot_is_before\(&slot->header, &older->header\)\)\s+older = older->older;//
+results leave as soon as they are there
+	server/core/result.c
+	s/while \(st->oldest\[p\] && st->oldest\[p\]->waiting\) \{\s+slot = st->oldest\[p\];/{/
+sums of groups are not rounded when the home adds
+	server/core/groups.c
+	s/\n\t\tslot_finish_partial\(&part, [^;]+;/\n\t\tpart.header.of.up = 0; wide = part.header.of.size == 2;/
+an uplink's chunks of an earlier view count
+	server/core/session_rx.c
+	s/s->mode = RX_SKIP;\n\treturn true;/return false;/
+RESUME before the uplinks have sent the view
+	server/core/stripe_view.c
+	s/if \(s && \(s->results_n \|\| s->lost \|\| s->draining \|\| !s->paused \|\| s->view != st->view_number\)\)/if (0)/
+a home is told of a view after its uplinks have told the relay
+	server/core/stripe_view.c
+	s/\tuplinks_tell\(st\);\n(\tif \(!view_is_agreed_by_relays\(st\)\)\n\t\treturn;\n)/$1\tuplinks_tell(st);\n/
+a home is told of a view before all ranks have it
+	server/core/stripe_view.c
+	s/(if \(!st->running[^;]+;)\n\tuplinks_tell\(st\);/uplinks_tell(st);\n\t$1/
+an uplink's results of an earlier view are taken
+	server/core/uplink_rx.c
+	s/u->skip = u->view != u->stripe->resumed_view;/u->skip = false;/
+the uplink of a lost relay stays
+	server/core/stripe_view.c
+	s/\n\t\tview_drop_relays\(st\);//
+chunks are sent again on a new uplink in the same view
+	server/core/uplink.c
+	s/u->outstanding \? UPLINK_BROKEN : UPLINK_IDLE/UPLINK_IDLE/
+a relay stays without a connection to a home
+	server/core/uplink_tx.c
+	s/now_ms - u->failing_ms < patience_ms/true/
+the window of a home is ignored
+	server/core/uplink_tx.c
+	s/q->outstanding < u->window &&\s+\(u->outstanding < u->window \|\| q->outstanding < frame_reserve\(u->window\)\)/true/
+a relay says nothing of operations that ranks of other groups call otherwise
+	server/core/stripe_late.c
+	s/\n\tif \(st->watch.slot->relay\)\n\t\tuplink_tell_late\([^;]+;//
+a place of an uplink gets the results of the one before
+	server/core/lane.c
+	s/\n\tif \(s->relay\)\n\t\tgroups_forget\(st, s->rank\);//
 LIST
 }
 

@@ -10,6 +10,7 @@
  *     sim_move    a worker that goes on in the next generation, on the same connections
  *     sim_reducer a reducer, in place of server_uv.c, lane_uv.c, lane_tcp.c and mailbox_uv.c
  *     sim_accept  its handshakes, in place of handshake_conn_uv.c and handshake_tcp.c
+ *     sim_uplink  groups of ranks, and connections of reducers that relay for them
  *     sim_guard   secrets of jobs, and peers without them
  *     sim_fault   faults, and the words that an error may then use
  *     sim_oracle  the expected result of an operation
@@ -25,6 +26,7 @@
 #include "proto/features.h"
 #include "proto/frame.h"
 #include "server/core/lane.h"
+#include "server/core/uplink.h"
 #include "server/jobs/registry.h"
 #include "server/join/handshake.h"
 
@@ -42,6 +44,7 @@ enum {
 	SIM_WORLD = 5,
 	SIM_OPS = 12,
 	SIM_SHARDS = 12,
+	SIM_GROUPS = 3, /* most groups of a job's ranks */
 	SIM_BLAME = 16, /* most faults that are remembered of one team */
 	SIM_STEPS = 3000000,
 	SIM_RECORDED = 600, /* bytes recorded of a connection for a replay: HELLO and PROOF */
@@ -167,6 +170,11 @@ struct conn {
 	struct lane_thread_sim *thread;
 	struct session *session;
 	bool write_wait, session_shut;
+
+	/* of an uplink: the end WORKER is a reducer's */
+	struct uplink *uplink;
+	struct lane_thread_sim *relay; /* NULL: it is none, or is closed there */
+	const struct team *relayed;
 };
 
 struct conn *net_connect(struct sim *s, struct rank *rank, unsigned link, struct reducer *r);
@@ -271,6 +279,11 @@ struct team {
 	struct rs_config cfg, other_cfg; /* other: of a misconfigured rank */
 	struct rs_reducer *reducers;     /* owned */
 	uint16_t *owner, *other_owner;   /* owned */
+	struct rs_group *groups;         /* owned, as are the relays */
+	uint16_t *relays;
+	unsigned group_of[SIM_WORLD];
+	uint64_t relay_above;
+	bool exact; /* contributions must have sums that no order and no rounding of partial sums changes */
 	bool adaptive;
 	unsigned moves_shares;       /* chance, in percent, that a rank sets other shares when bytes arrive */
 	unsigned moves_left;         /* so many times at most: each one stops all links for a moment */
@@ -459,6 +472,7 @@ void reducer_drain(struct reducer *r, uint32_t drain_ms, bool comes_back);
 void reducer_event(struct reducer *r, const struct sim_event *ev);
 void reducer_readable(struct conn *c);
 void reducer_writable(struct conn *c);
+void reducer_flush(struct lane_thread_sim *t); /* after a change of its core */
 /* Moves an admitted connection to its lane. */
 void reducer_hand_over(struct conn *c, const struct registry_admit *admit, const struct control_welcome *welcome);
 
@@ -473,6 +487,9 @@ void accept_rank_ended(const struct rank *k);
 /* ---- secrets: sim_guard.c ---- */
 
 void guard_policy(struct reducer *r);
+/* For the uplinks of a lane. */
+int guard_secret(void *ctx, const struct control_hello *hello, struct auth_secret *ret, struct rs_err *e);
+int guard_random(void *ctx, void *buf, size_t n, struct rs_err *e);
 void guard_rank(const struct rank *k, struct exchange_options *opt);
 /* Returns the words of errors about the rank's secret; NULL: the secret is right. */
 const char *guard_blames(const struct rank *k);
@@ -489,6 +506,20 @@ void guard_impose_window(struct conn *c, const struct control_hello *hello);
 bool guard_impostor_reads(struct conn *c); /* returns false if the connection has ended */
 /* Sends all bytes, regardless of room. Returns false if the connection is broken. */
 bool guard_send(struct conn *c, enum side side, const uint8_t *bytes, uint32_t len);
+
+/* ---- relays: sim_uplink.c ---- */
+
+/* Draws groups and relays for the configuration of a team. */
+void groups_draw(struct sim *s, struct team *t);
+/* Serves the uplinks of a lane that need it. */
+void uplinks_serve(struct lane_thread_sim *t);
+void uplink_connect(struct conn *c); /* EV_CONNECT */
+void uplink_readable(struct conn *c);
+void uplink_writable(struct conn *c);
+/* The process of a reducer ends. */
+void uplinks_off(struct reducer *r, bool silent);
+/* Returns an uplink of the team that is connected; NULL: there is none. */
+struct conn *uplink_any(struct sim *s, const struct team *t);
 
 /* ---- faults: sim_fault.c ---- */
 
@@ -555,6 +586,7 @@ struct sim_stats {
 	uint64_t moved;      /* ranks that went on in the next generation */
 	uint64_t kept;       /* connections on which such a rank was admitted */
 	uint64_t stopped;    /* reports of ranks that are stopped */
+	uint64_t relayed;    /* bytes from relays to homes */
 	uint64_t ahead;      /* looks at a link that had more chunks without a result than its window has */
 };
 
@@ -576,6 +608,7 @@ struct sim {
 	uint32_t delay_us, jitter_us, piece, socket_bytes;
 	uint32_t mail_us;    /* usual upper bound of the time of a message between threads of a reducer */
 	unsigned jobs_most;  /* of one reducer */
+	unsigned grouped;    /* chance, in percent, that a job has groups */
 	bool namesakes;      /* several trainings have one job name */
 	bool guarded;        /* jobs have secrets */
 	uint32_t stopped_ms; /* of all reducers; 0: acknowledgements prove nothing */
@@ -599,6 +632,7 @@ struct sim_setup {
 	const struct rs_config *base; /* defaults of all configurations */
 	const struct rs_kernels *kernels;
 	bool namesakes; /* in each run several trainings have one job name */
+	bool grouped;   /* in each run jobs have groups, if they can */
 };
 
 /* Runs one seed. Returns false if it failed, with the reason in `why`. */

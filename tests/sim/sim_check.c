@@ -133,7 +133,7 @@ void check_lost(struct rank *k, const struct rs_reducer *r, bool empty, const ch
 					      "nothing ",         "another rank has lost it", "it is shutting down",
 					      " was lost",        "the reducer was stopped",  "no answer",
 					      "is shutting down", "connection timed out",     "; retrying",
-					      "a path is slow"};
+					      "a path is slow",   "it relays for a group"};
 	struct team *t = k->team;
 
 	check_path(k, why);
@@ -232,8 +232,7 @@ void check_last_session(struct session *session)
 	for (unsigned i = 0; i <= st->mask; i++)
 		for (const struct slot *slot = st->chains[i]; slot; slot = slot->next)
 			/* stable chunks may be repeated while the first rank leaves */
-			if (!st->p.retain ||
-			    (slot->header.of.seq >= st->stable && slot->contributed < st->p.world_size))
+			if (!st->p.retain || (slot->header.of.seq >= st->stable && slot->contributed < slot->expected))
 				sim_fail(c->sim,
 					 "the last session of a stripe goes, but chunk %u of operation %llu is in its "
 					 "slot",

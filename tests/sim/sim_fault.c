@@ -196,10 +196,11 @@ static void strike_reducer(struct sim *s, const struct fault *f)
 static void strike_connection(struct team *t, struct fault *f, struct conn *c)
 {
 	struct sim *s = t->sim;
-	unsigned reducer = c->reducer->index;
+	/* a relay without an uplink leaves the job */
+	unsigned reducer = c->relay ? c->relay->reducer->index : c->reducer->index;
 
 	if (must_survive(t, f->kind, reducer)) {
-		t->cut |= 1u << c->rank->index;
+		t->cut |= c->rank ? 1u << c->rank->index : 0;
 	} else {
 		blame_rank(t, f, false);
 		blame_reducer(t, f->kind, reducer);
@@ -381,6 +382,7 @@ void fault_strike(struct team *t, unsigned which)
 {
 	struct fault *f = &t->faults[which];
 	struct rank *k = &t->ranks[f->rank];
+	struct conn *c;
 
 	if (f->kind == FAULT_STORM) {
 		f->struck = true;
@@ -393,9 +395,11 @@ void fault_strike(struct team *t, unsigned which)
 	case FAULT_CUT:
 	case FAULT_PARTITION:
 	case FAULT_CORRUPT:
-		f->struck = k->conn[f->link] && k->conn[f->link]->up;
+		c = t->cfg.groups_n && f->again % 2 ? uplink_any(t->sim, t) : NULL;
+		c = c ? c : k->conn[f->link];
+		f->struck = c && c->up;
 		if (f->struck)
-			strike_connection(t, f, k->conn[f->link]);
+			strike_connection(t, f, c);
 		break;
 	case FAULT_NARROW:
 		strike_path(k, f);
@@ -431,7 +435,8 @@ void fault_strike(struct team *t, unsigned which)
 static void blame_hanging(const struct rank *k, const struct fault *f)
 {
 	char words[80] = "was not done within";
-	bool slow = false;
+	/* with relays a home may not have heard from them for whom they wait */
+	bool slow = k->team->cfg.groups_n > 0;
 
 	/* a chunk that waits for others before it on slow links has not been late for
 	 * long enough at the time limit; a rank whose stage is full has not sent its part

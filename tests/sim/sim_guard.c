@@ -34,6 +34,21 @@ static int find_secret(void *ctx, const struct control_hello *hello, struct auth
 	return RS_OK;
 }
 
+int guard_secret(void *ctx, const struct control_hello *hello, struct auth_secret *ret, struct rs_err *e)
+{
+	(void)ctx;
+	(void)e;
+	make_secret(ret, hello->job);
+	return RS_OK;
+}
+
+int guard_random(void *ctx, void *buf, size_t n, struct rs_err *e)
+{
+	struct lane_thread_sim *t = ctx;
+
+	return sim_bytes(t->reducer, buf, n, e);
+}
+
 void guard_policy(struct reducer *r)
 {
 	r->policy =

@@ -26,6 +26,15 @@ void move_draw(struct sim *s, struct team *t)
 	if (!t->moves)
 		return;
 	t->cfg = before->cfg;
+	memcpy(t->groups, before->groups, SIM_GROUPS * sizeof *t->groups);
+	memcpy(t->relays, before->relays, (size_t)SIM_GROUPS * SIM_SHARDS * sizeof *t->relays);
+	memcpy(t->group_of, before->group_of, sizeof t->group_of);
+	t->relay_above = before->relay_above;
+	t->exact = before->exact;
+	if (t->cfg.groups_n) {
+		t->cfg.groups = t->groups;
+		t->cfg.relays = t->relays;
+	}
 	memcpy(owner, before->owner, SIM_SHARDS * sizeof *owner);
 	t->lead_most = before->lead_most;
 	memcpy(reducers, before->reducers, s->reducers_n * sizeof *reducers);

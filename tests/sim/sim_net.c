@@ -267,9 +267,11 @@ static void look(struct conn *c, enum side side)
 		return;
 	if (side == REDUCER)
 		reducer_readable(c);
+	else if (c->relay)
+		uplink_readable(c);
 	else if (c->rank)
 		rank_readable(c);
-	else
+	else if (!c->relayed)
 		unauth_readable(c);
 	net_look_again(c, side);
 }
@@ -322,6 +324,8 @@ void net_event(struct conn *c, const struct sim_event *ev)
 			break;
 		if (side == REDUCER)
 			reducer_writable(c);
+		else if (c->relay)
+			uplink_writable(c);
 		else if (c->rank)
 			rank_writable(c);
 		break;

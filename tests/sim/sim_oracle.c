@@ -153,16 +153,58 @@ static double combine(const struct op_plan *p, double a, double b)
 	return narrow ? (float)x : x;
 }
 
-static double float_result(const struct team *t, const struct op_plan *p, uint64_t i)
+/* Returns the number of groups in which a job sums; without groups all ranks are one. */
+static unsigned groups_of(const struct team *t)
+{
+	return t->cfg.groups_n && t->cfg.job.deterministic ? t->cfg.groups_n : 1;
+}
+
+static bool in_group(const struct team *t, unsigned r, unsigned group)
+{
+	return groups_of(t) == 1 || t->group_of[r] == group;
+}
+
+/* Returns whether all ranks of a group send float32. */
+static bool group_is_wide(const struct team *t, const struct op_plan *p, unsigned group)
+{
+	for (unsigned r = 0; r < t->world; r++)
+		if (in_group(t, r, group) && !(p->wide >> r & 1))
+			return false;
+	return true;
+}
+
+/* Returns the sum of a group, as its relay sends it. *ret_any: it has ranks. */
+static double group_result(const struct team *t, const struct op_plan *p, unsigned group, uint64_t i, bool *ret_any)
 {
 	bool deterministic = t->cfg.job.deterministic || p->rough;
 	double x = 0;
 
+	*ret_any = false;
 	for (unsigned r = 0; r < t->world; r++) {
 		unsigned type = p->wide >> r & 1 ? RS_FLOAT32 : p->dtype;
 		double v = float_value(p, deterministic, r, i, type);
 
-		x = r ? combine(p, x, v) : v;
+		if (!in_group(t, r, group))
+			continue;
+		x = *ret_any ? combine(p, x, v) : v;
+		*ret_any = true;
+	}
+	if (groups_of(t) > 1 && rs_dtype_is_half(p->dtype) && !group_is_wide(t, p, group))
+		x = half_round(p->dtype, x);
+	return x;
+}
+
+static double float_result(const struct team *t, const struct op_plan *p, uint64_t i)
+{
+	bool any = false, there;
+	double x = 0;
+
+	for (unsigned g = 0; g < groups_of(t); g++) {
+		double v = group_result(t, p, g, i, &there);
+
+		if (there)
+			x = any ? combine(p, x, v) : v;
+		any |= there;
 	}
 	if (p->op == RS_AVG && p->dtype == RS_FLOAT64)
 		x /= t->processes_all;
@@ -171,21 +213,47 @@ static double float_result(const struct team *t, const struct op_plan *p, uint64
 	return rs_dtype_is_half(p->dtype) ? half_round(p->dtype, x) : x;
 }
 
-/* Computes the result of a block of an encoded operation, from element `first` on. */
-static void encoded_result(const struct team *t, const struct op_plan *p, uint64_t first, unsigned n)
+/* Adds the decoded contributions of a group to a block, as its relay decodes, adds and
+ * encodes them. */
+static void encoded_group(const struct team *t, const struct op_plan *p, unsigned group, uint64_t first, unsigned n,
+			  bool *any, double sum[RS_WIRE_BLOCK])
 {
-	size_t size = rs_dtype_size(p->dtype);
-	double sum[RS_WIRE_BLOCK], x[RS_WIRE_BLOCK];
+	double part[RS_WIRE_BLOCK], x[RS_WIRE_BLOCK];
+	unsigned ranks = 0;
 
 	for (unsigned r = 0; r < t->world; r++) {
 		unsigned type = p->wide >> r & 1 ? RS_FLOAT32 : p->dtype;
 
+		if (!in_group(t, r, group))
+			continue;
 		for (unsigned i = 0; i < n; i++)
 			x[i] = float_value(p, t->cfg.job.deterministic, r, first + i, type);
 		codec_pass(p->up, x, n);
 		for (unsigned i = 0; i < n; i++)
-			sum[i] = r ? combine(p, sum[i], x[i]) : x[i];
+			part[i] = ranks ? combine(p, part[i], x[i]) : x[i];
+		ranks++;
 	}
+	if (!ranks)
+		return;
+	if (groups_of(t) > 1 && p->up)
+		codec_pass(p->up, part, n);
+	else if (groups_of(t) > 1 && rs_dtype_is_half(p->dtype) && !group_is_wide(t, p, group))
+		for (unsigned i = 0; i < n; i++)
+			part[i] = half_round(p->dtype, part[i]);
+	for (unsigned i = 0; i < n; i++)
+		sum[i] = *any ? combine(p, sum[i], part[i]) : part[i];
+	*any = true;
+}
+
+/* Computes the result of a block of an encoded operation, from element `first` on. */
+static void encoded_result(const struct team *t, const struct op_plan *p, uint64_t first, unsigned n)
+{
+	size_t size = rs_dtype_size(p->dtype);
+	double sum[RS_WIRE_BLOCK];
+	bool any = false;
+
+	for (unsigned g = 0; g < groups_of(t); g++)
+		encoded_group(t, p, g, first, n, &any, sum);
 	for (unsigned i = 0; i < n && p->op == RS_AVG; i++)
 		sum[i] = (double)((float)sum[i] / (float)t->processes_all);
 	codec_pass(p->down, sum, n);

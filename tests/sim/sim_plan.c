@@ -33,6 +33,7 @@ static void draw_network(struct sim *s)
 		      FEATURE_SLOTS; /* reducers of one job may differ in these only */
 	s->features |= sim_chance(s, 70) ? FEATURE_ENCODINGS : 0;
 	s->features |= sim_chance(s, 70) ? FEATURE_SHARDED : 0;
+	s->features |= s->seed % 10 < 7 ? FEATURE_RELAYS : 0; /* draws nothing: the rest stays as it was */
 }
 
 static void draw_reducers(struct sim *s)
@@ -131,6 +132,7 @@ static void draw_config(struct sim *s, struct team *t)
 		t->offered[i] = modern || sim_chance(s, 90) ? UINT64_MAX : sim_random(s);
 	t->lead_most = ONE_OF(s, 2, 4, 8, LEAD_MOST);
 	draw_wire(s, t);
+	groups_draw(s, t);
 	t->connect_ms = 8000;
 	t->pause_us = s->late && sim_chance(s, 70) ? 500000 : ONE_OF(s, 0, 100, 1000, 20000);
 	t->hit = s->late; /* other reducers have to be left */
@@ -153,6 +155,8 @@ static void draw_encoding(struct sim *s, const struct team *t, struct op_plan *p
 		return;
 	if (!t->cfg.job.deterministic && up != RS_WIRE_SAME && up != RS_WIRE_BF16)
 		up = RS_WIRE_FP16;
+	if (t->exact)
+		up = RS_WIRE_SAME;
 	p->up = up;
 	p->down = down;
 	keep_fitting(p);
@@ -465,6 +469,8 @@ void plan_free(struct sim *s)
 		}
 		free(t->reducers);
 		free(t->owner);
+		free(t->groups);
+		free(t->relays);
 		free(t->other_owner);
 	}
 	free(s->ranks);

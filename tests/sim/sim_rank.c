@@ -344,6 +344,8 @@ void rank_birth(struct rank *k)
 	struct rs_err e;
 
 	opt.params.lead_most = t->lead_most;
+	opt.params.group = t->group_of[k->index];
+	opt.params.relay_above = t->relay_above;
 	opt.user = k->self = malloc(sizeof *k->self);
 	if (!k->self)
 		abort();

@@ -224,10 +224,11 @@ static void conn_flush(struct conn *c)
 		net_shutdown(c, REDUCER);
 }
 
-static void flush_all(struct lane_thread_sim *t)
+void reducer_flush(struct lane_thread_sim *t)
 {
 	struct session *s;
 
+	uplinks_serve(t);
 	while ((s = lane_next_ready(t->core))) {
 		struct conn *c = session_user(s);
 
@@ -236,6 +237,7 @@ static void flush_all(struct lane_thread_sim *t)
 		else if (!c->write_wait || session_shut(s))
 			conn_flush(c);
 	}
+	uplinks_serve(t);
 	check_lane(t);
 }
 
@@ -247,7 +249,7 @@ void reducer_readable(struct conn *c)
 	}
 	for (unsigned i = 1 + sim_below(c->sim, 4); i > 0 && receive_once(c); i--)
 		continue;
-	flush_all(c->thread);
+	reducer_flush(c->thread);
 }
 
 void reducer_writable(struct conn *c)
@@ -255,7 +257,7 @@ void reducer_writable(struct conn *c)
 	if (c->phase != PHASE_LANE)
 		return;
 	conn_flush(c);
-	flush_all(c->thread);
+	reducer_flush(c->thread);
 }
 
 /* ---- messages ---- */
@@ -271,7 +273,7 @@ void reducer_hand_over(struct conn *c, const struct registry_admit *admit, const
 	l->admit.session.direct = c->reducer->sim->stopped_ms > 0;
 	l->welcome = *welcome;
 	l->welcome.detect_ms = c->reducer->detect_ms;
-	l->welcome.features = c->reducer->features;
+	l->welcome.features = admit->features;
 	post(c->reducer, 1 + admit->thread, l);
 }
 
@@ -292,6 +294,14 @@ static void look_at_kernels(struct lane_thread_sim *t)
 	}
 }
 
+/* The job has ended before its uplink came. */
+static void refuse_uplink(struct lane_thread_sim *t, const struct message *l)
+{
+	l->conn->phase = PHASE_NONE;
+	net_close(l->conn, REDUCER);
+	on_lane_event(t, &(struct lane_event){.type = LANE_CLOSED, .job = l->admit.stripe.job, .uplink = true});
+}
+
 static void attach(struct lane_thread_sim *t, const struct message *l)
 {
 	uint8_t payload[FRAME_CONTROL_MAX], frame[FRAME_HEADER + FRAME_CONTROL_MAX];
@@ -299,6 +309,10 @@ static void attach(struct lane_thread_sim *t, const struct message *l)
 	struct rs_err e;
 
 	if (lane_attach(t->core, &c->session, &l->admit.stripe, &l->admit.session, c, sim_ms(c->sim), &e)) {
+		if (l->admit.session.relay) {
+			refuse_uplink(t, l);
+			return;
+		}
 		sim_fail(c->sim, "lane_attach: %s", e.msg);
 		return;
 	}
@@ -331,7 +345,7 @@ static void lane_mail(struct lane_thread_sim *t, const struct message *l)
 	case MESSAGE_PARTED:
 		break;
 	}
-	flush_all(t);
+	reducer_flush(t);
 }
 
 static void registry_mail(struct reducer *r, const struct message *l)
@@ -342,11 +356,13 @@ static void registry_mail(struct reducer *r, const struct message *l)
 		accept_return(l->conn, &l->rest);
 	else if (ev->type == LANE_FAILED)
 		registry_failed(r->registry, ev->job, &ev->why, &ev->cause);
+	else if (ev->type == LANE_CLOSED && ev->uplink)
+		registry_uplink_closed(r->registry, ev->job);
 	else if (ev->type == LANE_CLOSED)
 		registry_session_closed(r->registry, ev->job, ev->rank, ev->lane, ev->clean);
 	else if (ev->type == LANE_STOPPED)
 		r->sim->stats->stopped++;
-	else if (ev->type == LANE_ANSWERED || ev->type == LANE_PROVEN)
+	else if (ev->type == LANE_UNLINKED || ev->type == LANE_ANSWERED || ev->type == LANE_PROVEN)
 		registry_lane_event(r->registry, ev);
 }
 
@@ -382,10 +398,11 @@ void reducer_event(struct reducer *r, const struct sim_event *ev)
 	case EV_LANE_TICK:
 		look_at_kernels(&r->threads[low]);
 		lane_tick(r->threads[low].core, sim_ms(r->sim));
-		flush_all(&r->threads[low]);
+		reducer_flush(&r->threads[low]);
 		sim_in(r->sim, LANE_TICK_MS * 1000, EV_LANE_TICK, r->index, ev->b);
 		break;
 	case EV_REGISTRY_TICK:
+		registry_set_time(r->registry, sim_ms(r->sim));
 		registry_tick(r->registry);
 		sim_in(r->sim, 1000000, EV_REGISTRY_TICK, r->index, ev->b);
 		break;
@@ -411,12 +428,16 @@ void reducer_drain(struct reducer *r, uint32_t drain_ms, bool comes_back)
 
 static void start_thread(struct reducer *r, unsigned i)
 {
+	static const char *const ids[SIM_REDUCERS] = {"r0", "r1", "r2"};
 	struct lane_thread_sim *t = &r->threads[i];
 	struct lane_options lo = {
 	    .kernels = r->sim->kernels,
 	    .detect_ms = r->detect_ms,
 	    .stopped_ms = r->sim->stopped_ms,
 	    .event = on_lane_event,
+	    .secret = r->sim->guarded ? guard_secret : NULL,
+	    .random = guard_random,
+	    .peers = {.ids = ids, .n = r->sim->reducers_n},
 	    .ctx = t,
 	};
 	struct rs_err e;
@@ -434,6 +455,7 @@ void reducer_on(struct reducer *r)
 	    .limits = {.jobs = r->sim->jobs_most, .workers = RS_WORLD_MAX, .memory_bytes = UINT64_C(1) << 32},
 	    .threads = r->threads_n,
 	    .features = r->features,
+	    .reducers_digest = rs_config_reducers_digest(&r->sim->teams[0].cfg),
 	    .alloc = on_alloc,
 	    .free = on_free,
 	    .action = on_action,
@@ -480,6 +502,7 @@ void reducer_off(struct reducer *r, bool silent)
 		c->session = NULL;
 		c->phase = PHASE_NONE;
 	}
+	uplinks_off(r, silent);
 	for (unsigned i = 0; i < r->threads_n; i++) {
 		lane_free(r->threads[i].core);
 		post_drop(&r->threads[i].in);

@@ -74,7 +74,9 @@ static void to_conn(struct sim *s, const struct sim_event *ev)
 {
 	struct conn *c = s->conns[ev->a];
 
-	if (ev->type == EV_CONNECT)
+	if (ev->type == EV_CONNECT && c->relay)
+		uplink_connect(c);
+	else if (ev->type == EV_CONNECT)
 		rank_connect(c);
 	else if (ev->type == EV_UNAUTH_END)
 		net_close(c, WORKER);
@@ -204,6 +206,7 @@ bool sim_run(uint64_t seed, const struct sim_setup *setup, struct sim_stats *sta
 	s->base = setup->base;
 	s->kernels = setup->kernels;
 	s->namesakes = setup->namesakes;
+	s->grouped = setup->grouped ? 100 : 40;
 	s->stats = stats;
 	s->trace = to;
 	/* a start time for the cores' clocks, which are never 0 */

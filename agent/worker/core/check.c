@@ -2,6 +2,7 @@
 #include "agent/worker/core/check.h"
 
 #include "agent/worker/core/link.h"
+#include "agent/worker/core/stream.h"
 
 static const char *window_check(const struct window *w)
 {
@@ -60,14 +61,16 @@ static const char *check_cursor(const struct link *l, const struct stream *s)
 {
 	const struct exchange_op *op = s->op;
 	const unsigned shards = l->x->params->shards;
+	const struct shard_list *list;
 
 	if (!op)
 		return NULL;
 	if (&l->streams[op->stream] != s)
 		return "the cursor of a stream is in an operation of another priority";
-	if (s->chunk >= op->chunks || s->own_at >= l->own_n)
+	list = stream_shards(l, op, s->chunk);
+	if (s->chunk >= op->chunks || s->own_at >= list->n)
 		return "the cursor of a stream is behind its operation";
-	if (l->own[s->own_at] != (op->of.seq + s->chunk) % shards)
+	if (list->shards[s->own_at] != (op->of.seq + s->chunk) % shards)
 		return "the cursor of a stream is at a chunk of another link";
 	return NULL;
 }
@@ -122,8 +125,8 @@ static const char *link_check(const struct link *l)
 		return "a link's queue of control frames is out of bounds";
 	if (l->header_have >= FRAME_HEADER)
 		return "a complete header was not handled";
-	for (unsigned i = 1; i < l->own_n; i++)
-		if (l->own[i] <= l->own[i - 1])
+	for (unsigned i = 1; i < l->own.n; i++)
+		if (l->own.shards[i] <= l->own.shards[i - 1])
 			return "the shards of a link are not ascending";
 	return NULL;
 }
@@ -165,7 +168,7 @@ const char *exchange_check_state(const struct exchange *x)
 		broken = retain_check(&x->retain, x->params->priorities);
 	for (unsigned i = 0; i < x->links_n && !broken; i++) {
 		broken = link_check(&x->links[i]);
-		shards += x->links[i].own_n;
+		shards += x->links[i].own.n;
 	}
 	if (broken)
 		return broken;

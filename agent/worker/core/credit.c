@@ -24,7 +24,7 @@ void credit_received(struct link *l, uint64_t now_ms)
 	struct stream *s = &l->streams[f->of.priority];
 	uint32_t added = (uint32_t)f->of.count - s->head;
 
-	if (!(l->features & FEATURE_DECOUPLED) || f->of.priority >= l->x->params->priorities) {
+	if (!(l->features & (FEATURE_DECOUPLED | FEATURE_RELAYS)) || f->of.priority >= l->x->params->priorities) {
 		link_violation(l, now_ms, "it sent CREDIT for priority %u, which was not asked for", f->of.priority);
 		return;
 	}

@@ -83,12 +83,14 @@ static int exchange_allocate(struct exchange *x, uint32_t ring, struct rs_err *e
 	}
 	x->links = calloc(x->links_n, sizeof *x->links);
 	x->outgoing = calloc(x->links_n * flights, sizeof *x->outgoing);
-	x->shards = calloc(3 * (size_t)shards, sizeof *x->shards);
+	x->shards = calloc(6 * (size_t)shards, sizeof *x->shards);
 	x->losses = calloc(p->reducers_n, sizeof *x->losses);
 	if (!x->links || !x->outgoing || !x->shards || !x->losses)
 		goto out_of_memory;
-	x->owner = x->shards + shards;
+	x->owner = x->shards + 2 * (size_t)shards;
 	x->lane_of = x->owner + shards;
+	x->relay = x->lane_of + shards;
+	x->relay_lane = x->relay + shards;
 	return RS_OK;
 
 out_of_memory:
@@ -114,6 +116,8 @@ int exchange_new(struct exchange **ret, const struct exchange_options *opt, uint
 	x->opt = *opt;
 	if (p->ahead == p->window)
 		x->opt.features &= ~FEATURE_DECOUPLED;
+	if (!opt->params.groups_n)
+		x->opt.features &= ~FEATURE_RELAYS;
 	x->params = &x->opt.params;
 	x->opt.job = strcpy(x->job, opt->job);
 	snprintf(x->label, sizeof x->label, "%s", opt->label ? opt->label : "");

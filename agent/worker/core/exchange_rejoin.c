@@ -21,7 +21,8 @@ void exchange_begin(struct exchange *x, uint64_t now_ms)
 	x->state = EXCHANGE_JOINING;
 	x->err.code = x->send_error.code = RS_OK;
 	x->features = x->opt.features;
-	x->features_fixed = x->leaving = x->held_back = x->ping_on_done = false;
+	x->features_fixed = x->leaving = x->held_back = x->ping_on_done = x->relaying = false;
+	memset(x->border, 0, sizeof x->border);
 	atomic_store(&x->can_shard, false);
 	x->start = x->stable = x->next_seq = x->running_ms = x->woke_ms = x->reports_n = 0;
 	x->opened_ms = now_ms;

@@ -99,7 +99,7 @@ struct exchange {
 	unsigned links_n;
 	struct link *links;
 	struct outgoing *outgoing; /* memory of all rings of all streams */
-	uint16_t *shards;          /* memory of all `own` lists, of owner and of lane_of */
+	uint16_t *shards;          /* memory of all lists of shards, and of the four arrays below */
 	uint8_t *saved;            /* memory for one saved frame of each link */
 	uint8_t *stage;            /* memory of encoded.c; NULL: no operation was encoded so far */
 	struct feedback feedback;
@@ -112,12 +112,16 @@ struct exchange {
 
 	/* Which reducers live; see view.c. Without `retaining` all do, to the end. */
 	bool retaining;
-	struct control_view view;        /* the last one that this rank sent; its `start` is this rank's own */
-	uint64_t view_number;            /* of `view` */
-	uint16_t *owner, *lane_of;       /* [shards] in this view */
-	struct reducer_loss *losses;     /* [reducers] */
-	char rank_lost[CONTROL_MESSAGE]; /* the last loss of a rank that a reducer reported while the job started */
-	uint64_t reports_n;              /* number of losses that reducers reported themselves */
+	struct control_view view;          /* the last one that this rank sent; its `start` is this rank's own */
+	uint64_t view_number;              /* of `view` */
+	uint16_t *owner, *lane_of;         /* [shards] in this view */
+	uint16_t *relay, *relay_lane;      /* the same of the relays of this rank's group; RS_NO_RELAY: none */
+	bool relaying;                     /* the job uses relays; fixed with `features` */
+	uint64_t border[FRAME_PRIORITIES]; /* chunks before this position go straight home, since ranks may have
+					      their results */
+	struct reducer_loss *losses;       /* [reducers] */
+	char rank_lost[CONTROL_MESSAGE];   /* the last loss of a rank that a reducer reported while the job started */
+	uint64_t reports_n;                /* number of losses that reducers reported themselves */
 	struct retain retain;
 	uint64_t stable;                /* every rank has the results of all operations below it, as reducers say */
 	bool leaving;                   /* goodbye waits until all operations are stable */

@@ -47,6 +47,12 @@ enum link_probe {
 	LINK_PROBE_SENT, /* waits for the reducer's PROBE */
 };
 
+/* Shards, ascending. */
+struct shard_list {
+	const uint16_t *shards;
+	unsigned n;
+};
+
 /* How busy the connection is; see load.h. */
 struct link_load {
 	bool wanted;      /* the driver is to call exchange_load() */
@@ -86,8 +92,8 @@ struct link {
 	bool stale; /* frames of the last generation may come, and are discarded up to the answer to HELLO */
 	enum link_probe probe;
 
-	const uint16_t *own; /* the shards that live here, ascending */
-	unsigned own_n;
+	struct shard_list own;     /* the shards that live here */
+	struct shard_list relayed; /* those whose chunks come here if they go through relays */
 
 	struct stream streams[LINK_STREAMS]; /* one for each priority, then LINK_RETAINED */
 	uint32_t chunks_owed;                /* without a result */

@@ -410,6 +410,7 @@ static void link_answer_fetch(struct link *l, uint64_t now_ms)
 	a = &to->ring[to->tail++ & to->mask];
 	*a = (struct outgoing){.payload = k->data, .head = k->head};
 	a->head.type = FRAME_KEPT;
+	a->head.generation = l->x->opt.generation;
 	a->head.ack = 0;
 	a->head.flags = 0;
 	a->head.payload_sum = 0;

@@ -125,6 +125,10 @@ int link_queue_hello(struct link *l, struct rs_err *e)
 	    .incarnation = x->opt.incarnation,
 	    .detect_ms = x->params->detect_ms,
 	    .features = x->features,
+	    .groups = x->params->groups_n,
+	    .group = x->params->groups_n ? x->params->group + 1 : 0,
+	    .uplinks = x->params->groups_n ? x->params->uplinks : 0,
+	    .reducers_digest = x->params->groups_n ? x->params->reducers_digest : 0,
 	};
 
 	snprintf(h.job, sizeof h.job, "%s", x->job);

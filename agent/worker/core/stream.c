@@ -13,28 +13,61 @@
 #include <stdatomic.h>
 #include <string.h>
 
-/* Moves the cursor to the first own chunk of op at or after `from`. Returns false if
- * there is none. The chunk's shard is (chunk + seq) mod shards. */
-static bool stream_seek(const struct link *l, struct stream *s, const struct exchange_op *op, uint64_t from)
+/* Returns the first chunk of op that goes through relays; UINT64_MAX: none does. */
+static uint64_t stream_border(const struct exchange *x, const struct exchange_op *op)
+{
+	uint64_t border = x->border[op->stream];
+
+	if (!x->relaying || op->of.op == FRAME_OP_BROADCAST || op->of.sharded ||
+	    operation_bytes(&op->of) <= x->params->relay_above)
+		return UINT64_MAX;
+	return border > op->position ? border - op->position : 0;
+}
+
+const struct shard_list *stream_shards(const struct link *l, const struct exchange_op *op, uint64_t chunk)
+{
+	return chunk >= stream_border(l->x, op) ? &l->relayed : &l->own;
+}
+
+/* Moves the cursor to the first chunk at or after `from` whose shard, (chunk + seq) mod
+ * shards, is in the list. Returns false if there is none. */
+static bool stream_seek_in(const struct link *l, struct stream *s, const struct exchange_op *op, uint64_t from,
+			   const struct shard_list *list)
 {
 	unsigned shards = l->x->params->shards;
 	unsigned first = (unsigned)((op->of.seq + from) % shards); /* shard of that chunk */
-	unsigned lo = 0, hi = l->own_n;
+	unsigned lo = 0, hi = list->n;
 
-	if (l->own_n == 0)
+	if (list->n == 0)
 		return false;
 	while (lo < hi) {
 		unsigned mid = (lo + hi) / 2;
 
-		if (l->own[mid] < first)
+		if (list->shards[mid] < first)
 			lo = mid + 1;
 		else
 			hi = mid;
 	}
-	s->own_at = lo < l->own_n ? lo : 0;
-	rs_assert(s->own_at < l->own_n);
-	s->chunk = from + (lo < l->own_n ? l->own[lo] - first : l->own[0] + shards - first);
+	s->own_at = lo < list->n ? lo : 0;
+	rs_assert(s->own_at < list->n);
+	s->chunk = from + (lo < list->n ? list->shards[lo] - first : list->shards[0] + shards - first);
 	return s->chunk < op->chunks;
+}
+
+/* Moves the cursor to the first own chunk of op at or after `from`. Returns false if
+ * there is none. */
+static bool stream_seek(const struct link *l, struct stream *s, const struct exchange_op *op, uint64_t from)
+{
+	uint64_t border = stream_border(l->x, op);
+
+	if (from < border) {
+		bool found = stream_seek_in(l, s, op, from, &l->own);
+
+		if (border >= op->chunks || (found && s->chunk < border))
+			return found;
+		from = border;
+	}
+	return stream_seek_in(l, s, op, from, &l->relayed);
 }
 
 /* Moves the cursor to the first own chunk at or after a position, in the stream's
@@ -76,24 +109,28 @@ void stream_begin(struct link *l, unsigned priority, uint64_t position)
 	struct stream *s = &l->streams[priority];
 
 	s->replay = position;
-	s->replay_end = l->x->retain.seen[priority];
+	/* what has come since, through relays, was sent on another link in this view */
+	s->replay_end = l->x->relaying ? l->x->border[priority] : l->x->retain.seen[priority];
 	stream_pick(l, s, l->x->first, position);
 }
 
 /* Moves the cursor to the next own chunk, of this operation or a later one. */
 static void stream_advance(const struct link *l, struct stream *s)
 {
-	unsigned shards = l->x->params->shards;
+	const struct shard_list *list = stream_shards(l, s->op, s->chunk);
+	uint64_t before = s->chunk, border = stream_border(l->x, s->op);
 	unsigned at = s->own_at + 1;
 
-	rs_assert(s->op && s->own_at < l->own_n);
-	if (at < l->own_n) {
-		s->chunk += l->own[at] - l->own[at - 1];
+	rs_assert(s->op && s->own_at < list->n);
+	if (at < list->n) {
+		s->chunk += list->shards[at] - list->shards[at - 1];
 	} else {
 		at = 0;
-		s->chunk += l->own[0] + shards - l->own[l->own_n - 1];
+		s->chunk += list->shards[0] + l->x->params->shards - list->shards[list->n - 1];
 	}
 	s->own_at = at;
+	if (before < border && s->chunk >= border)
+		s->chunk = stream_seek(l, s, s->op, border) ? s->chunk : s->op->chunks;
 	if (s->chunk >= s->op->chunks)
 		stream_pick(l, s, s->op->next, 0);
 }
@@ -220,6 +257,7 @@ static bool stream_push_retained(struct link *l, unsigned priority, uint64_t pos
 	if (!stream_within_lead(l, priority, position) || !stream_may_send(l, s, bytes))
 		return false;
 	*f = (struct outgoing){.position = position, .head = k->head};
+	f->head.generation = l->x->opt.generation; /* of a relayed chunk it was another number */
 	if (retained_is_contribution(k)) {
 		f->payload = k->data;
 		f->bytes = bytes;
@@ -278,6 +316,14 @@ static struct frame stream_data_head(const struct exchange *x, const struct stre
 	};
 
 	f.of.priority = op->stream;
+	if (s->chunk >= stream_border(x, op)) {
+		unsigned shard = (unsigned)((op->of.seq + s->chunk) % x->params->shards);
+
+		if (x->relay[shard] != RS_NO_RELAY) {
+			f.flags |= FRAME_RELAY;
+			f.generation = frame_home(x->owner[shard], x->lane_of[shard]);
+		}
+	}
 	return f;
 }
 

@@ -16,5 +16,8 @@ bool stream_next(struct link *l, unsigned priority);
 void stream_begin(struct link *l, unsigned priority, uint64_t position);
 /* Returns the bytes of the result of a chunk, as this rank receives it. */
 uint32_t stream_result_bytes(const struct exchange_op *op, const struct operation_place *at);
+/* Returns the shards of this link for a chunk of op: other ones if it goes through
+ * relays. */
+const struct shard_list *stream_shards(const struct link *l, const struct exchange_op *op, uint64_t chunk);
 
 #endif

@@ -44,6 +44,24 @@ static bool view_any_lives(const struct exchange *x)
 	return false;
 }
 
+/* Lists the shards whose chunks come to a link: straight, or with relays between. Writes
+ * them at *at and moves it behind them. */
+static struct shard_list view_list_shards(const struct link *l, bool relayed, uint16_t **at)
+{
+	const struct exchange *x = l->x;
+	struct shard_list list = {.shards = *at};
+
+	for (unsigned s = 0; s < x->params->shards; s++) {
+		bool through = relayed && x->relay[s] != RS_NO_RELAY;
+
+		if ((through ? x->relay[s] : x->owner[s]) == l->reducer &&
+		    (through ? x->relay_lane[s] : x->lane_of[s]) == l->lane)
+			*(*at)++ = (uint16_t)s;
+	}
+	list.n = (unsigned)(*at - list.shards);
+	return list;
+}
+
 void view_assign_shards(struct exchange *x)
 {
 	exchange_params_place_fn place =
@@ -52,15 +70,12 @@ void view_assign_shards(struct exchange *x)
 
 	rs_assert(view_any_lives(x));
 	place(x->params, x->view.lives, x->view.epoch ? x->view.shares : NULL, x->owner, x->lane_of);
-	for (unsigned i = 0; i < x->links_n; i++) {
-		struct link *l = &x->links[i];
-
-		l->own = at;
-		for (unsigned s = 0; s < x->params->shards; s++)
-			if (x->owner[s] == l->reducer && x->lane_of[s] == l->lane)
-				*at++ = (uint16_t)s;
-		l->own_n = (unsigned)(at - l->own);
-	}
+	if (x->relaying)
+		exchange_params_place_relays(x->params, x->view.lives, x->owner, x->relay, x->relay_lane);
+	for (unsigned i = 0; i < x->links_n; i++)
+		x->links[i].own = view_list_shards(&x->links[i], false, &at);
+	for (unsigned i = 0; i < x->links_n; i++)
+		x->links[i].relayed = view_list_shards(&x->links[i], x->relaying, &at);
 }
 
 /* Returns whether a cause is the loss of a rank, which may be common to all reducers;
@@ -201,6 +216,7 @@ static void view_fix_features(struct exchange *x)
 	if (!begins || x->state != EXCHANGE_RUNNING || x->features_fixed)
 		return;
 	features_fix(x);
+	x->relaying = x->features & FEATURE_RELAYS && x->params->groups_n;
 	view_assign_again(x);
 	if (lead_settle(x, &x->send_error) || encoded_begin(x, &x->send_error) ||
 	    exchange_check_sharded(x, &x->send_error))
@@ -253,6 +269,7 @@ void view_apply(struct exchange *x, uint64_t now_ms)
 	load_disturbed(x, now_ms);
 	for (unsigned p = 0; p < x->params->priorities; p++)
 		x->view.start[p] = x->floor[p] = x->paced[p] = retain_resume_position(&x->retain, p);
+	memcpy(x->view.begun, x->retain.seen, sizeof x->view.begun);
 	x->held_back = false;
 	x->links_changed = true;
 	for (unsigned i = 0; i < x->links_n; i++) {
@@ -505,7 +522,14 @@ int view_resumed(struct link *l, const struct control_view *v, struct rs_err *e)
 		if (v->start[p] < x->view.start[p])
 			return rs_fail(e, RS_EPROTO, "its RESUME starts at position %llu, this rank's VIEW at %llu",
 				       (unsigned long long)v->start[p], (unsigned long long)x->view.start[p]);
+	for (unsigned p = 0; (v->features & FEATURE_RELAYS) && p < x->params->priorities; p++)
+		if (v->begun[p] < x->view.begun[p])
+			return rs_fail(e, RS_EPROTO,
+				       "its RESUME says that results before position %llu have begun, this "
+				       "rank's VIEW %llu",
+				       (unsigned long long)v->begun[p], (unsigned long long)x->view.begun[p]);
 	l->view = x->view_number;
+	memcpy(x->border, v->begun, sizeof x->border);
 	lead_resume(x, v->lead);
 	features_narrow(x, v->features);
 	view_fix_features(x);

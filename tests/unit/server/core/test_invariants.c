@@ -139,7 +139,7 @@ START_TEST(an_exchange)
 	expect_found(s->credited, s->sent + 1, exchange_check_state(e), "more chunks of a stream than were sent");
 	expect_found(l->chunks_owed, 99, exchange_check_state(e), "other chunks in flight");
 	expect_found(s->chunk, s->chunk + 1, exchange_check_state(e), "chunk of another link");
-	expect_found(s->own_at, l->own_n, exchange_check_state(e), "behind its operation");
+	expect_found(s->own_at, l->own.n, exchange_check_state(e), "behind its operation");
 	expect_found(s->ring[s->head & s->mask].head.of.seq, 7, exchange_check_state(e), "another operation");
 	expect_found(s->ring[s->head & s->mask].head.of.priority, !e->first->stream, exchange_check_state(e),
 		     "stream of another priority");
@@ -151,7 +151,7 @@ START_TEST(an_exchange)
 	expect_found(l->saved_off, 1, exchange_check_state(e), "saved frame");
 	expect_found(l->control_off, 1, exchange_check_state(e), "control frames is out of bounds");
 	expect_found(l->header_have, FRAME_HEADER, exchange_check_state(e), "complete header");
-	expect_found(l->own_n, l->own_n - 1, exchange_check_state(e), "");
+	expect_found(l->own.n, l->own.n - 1, exchange_check_state(e), "");
 
 	expect_found(e->first->chunks_left, 0, exchange_check_state(e), "no chunk left");
 	expect_found(e->next_seq, 0, exchange_check_state(e), "never given");

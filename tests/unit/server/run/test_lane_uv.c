@@ -7,6 +7,7 @@
  * running job is reported. The linker replaces the C library's functions by those of
  * fake_memory.c. */
 #include "common/kernels/kernels.h"
+#include "config/config.h"
 #include "server/run/lane_uv.h"
 #include "tests/unit/fake_memory.h"
 
@@ -249,11 +250,22 @@ const char *__wrap_lane_check(const struct lane *l)
 	return broken ? "a test has broken it" : NULL;
 }
 
+/* Starts the lane of a world. */
+static int start_lane(struct world *w, bool paranoid, struct rs_err *e)
+{
+	static struct rs_log log = {.level = RS_LOG_ERROR, .fd = -1};
+	static struct rs_config cfg = {.timeouts = {.detect_ms = 60000, .stopped_ms = 60000}};
+	const struct lane_thread_options opt = {
+	    .cfg = &cfg, .kernels = rs_kernels_usable(0), .log = &log, .out = &w->out};
+
+	cfg.paranoid = paranoid;
+	return lane_thread_start(&w->lane, &opt, 0, e);
+}
+
 /* Runs a lane's thread in a process of its own until that dies, or for some turns.
  * Returns its status. */
 static int run_lane(bool paranoid)
 {
-	struct rs_log log = {.level = RS_LOG_ERROR, .fd = -1};
 	struct world w;
 	struct rs_err e;
 	int status;
@@ -262,7 +274,7 @@ static int run_lane(bool paranoid)
 	ck_assert_int_ge(pid, 0);
 	if (!pid) {
 		world_open(&w);
-		if (lane_thread_start(&w.lane, 0, rs_kernels_usable(0), 60000, 60000, paranoid, &log, &w.out, &e))
+		if (start_lane(&w, paranoid, &e))
 			_exit(1);
 		play(&w);
 		lane_thread_stop(w.lane);
@@ -292,7 +304,6 @@ START_TEST(out_of_memory_ends_the_exchange)
 	unsigned step = 0;
 
 	do {
-		struct rs_log log = {.level = RS_LOG_ERROR, .fd = -1};
 		struct world w;
 		struct rs_err e;
 		int rc;
@@ -300,7 +311,7 @@ START_TEST(out_of_memory_ends_the_exchange)
 		ck_assert_uint_lt(++step, STEPS_MAX);
 		world_open(&w);
 		memory_fail_at(step, _i);
-		rc = lane_thread_start(&w.lane, 0, rs_kernels_usable(0), 60000, 60000, false, &log, &w.out, &e);
+		rc = start_lane(&w, false, &e);
 		if (rc == RS_OK) {
 			play(&w);
 			lane_thread_stop(w.lane);
