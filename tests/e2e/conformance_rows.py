@@ -63,7 +63,7 @@ FIRST = [
     ("type 25", wire.frame(25), PROTO),
     ("NONFINITE", wire.frame(wire.NONFINITE), PROTO),
     ("type 255", wire.frame(255), PROTO),
-    ("flag 8", wire.frame(wire.HELLO, flags=8), PROTO),
+    ("flag 16", wire.frame(wire.HELLO, flags=16), PROTO),
     ("flag 128", wire.frame(wire.HELLO, flags=0x81), PROTO),
     ("priority 4", wire.frame(wire.HELLO, priority=4), PROTO),
     ("HELLO of 4,097 bytes", wire.frame(wire.HELLO, payload_len=4097), PROTO),

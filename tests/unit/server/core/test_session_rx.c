@@ -152,7 +152,8 @@ static const struct {
     {OP, 17, "operation type 17 is unknown"},
     {FLAGS, FRAME_WIDE, "WIDE flag does not go with an all-reduce of float32"},
     {FLAGS, FRAME_ROOT, "ROOT flag goes with broadcasts and sharded"},
-    {FLAGS, 8, "flags 0x8 are unknown"},
+    {FLAGS, 16, "flags 0x10 are unknown"},
+    {FLAGS, FRAME_RELAY, "a chunk is to be relayed, in a job that has not agreed on that"},
     {PRIORITY, 1, "priority 1 is beyond the job's highest, which is 0"},
     {PRIORITY, FRAME_PRIORITIES, "frame priority 4 is beyond 3"},
     {CHUNK, 2, "chunk 2 is past the end of 20 elements"},
@@ -526,7 +527,7 @@ START_TEST(random_frames_are_harmless)
 			f.ack = fw_random(&fw, 5);
 			f.of.priority =
 			    (uint8_t)(fw_random(&fw, 8) ? f.of.seq % fw.params.priorities : fw_random(&fw, 5));
-			f.flags = fw_random(&fw, 8) ? 0 : (uint8_t)fw_random(&fw, 8);
+			f.flags = fw_random(&fw, 8) ? 0 : (uint8_t)fw_random(&fw, 16);
 			if (fw_random(&fw, 3))
 				fw_contribute(&fw, rank, f);
 			else
