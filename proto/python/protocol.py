@@ -5,6 +5,7 @@ It uses python3-xxhash, python3-protobuf and protoc, and no other code of this p
 """
 
 import enum
+import functools
 import hmac
 import pathlib
 import struct
@@ -21,11 +22,11 @@ FIELDS = ("magic version type flags priority dtype op payload_len chunk seq coun
 SHARED = {"up": ("dtype", 4), "down": ("op", 5)}  # fields in the high bits of another one
 Kind = enum.IntEnum("Kind", "HELLO WELCOME REFUSED WAITING START DATA RESULT PING ABORT GOODBYE VIEW RESUME HAVE FETCH "
                             "KEPT SETTLE DRAIN LATE CHALLENGE PROOF PROBE NONFINITE LOAD CREDIT")  # fmt: skip
-WIDE, ROOT, CHECKED = 1, 2, 4  # flags
+WIDE, ROOT, CHECKED, RELAY = 1, 2, 4, 8  # flags
 SHARDED = 8  # the bit of `op`
 FEATURE_START, FEATURE_PROBE, FEATURE_NONFINITE, FEATURE_ENCODINGS, FEATURE_RECONFIGURE = 1, 2, 4, 8, 16
-FEATURE_SHARES, FEATURE_SLOTS, FEATURE_SHARDED, FEATURE_DECOUPLED = 64, 128, 256, 512
-SHARE_MAX = 65535
+FEATURE_SHARES, FEATURE_SLOTS, FEATURE_SHARDED, FEATURE_DECOUPLED, FEATURE_RELAYS = 64, 128, 256, 512, 1024
+SHARE_MAX, NO_RELAY = 65535, 0xFFFF
 
 FOLDER = pathlib.Path(__file__).resolve().parents[1]
 PROTOC = ["protoc", f"--proto_path={FOLDER}", "--descriptor_set_out=/dev/stdout", "reduction.proto"]
@@ -62,7 +63,7 @@ def decode(data):
         "version": head["version"] != 1,
         "checksum": head["header_sum"] != checksum(data[:60]),
         "type": not Kind.HELLO <= head["type"] <= Kind.CREDIT,
-        "flags": head["flags"] > 7,
+        "flags": head["flags"] > 15,
         "priority": head["priority"] > 3,
         "length": head["payload_len"] > most,
     }.items():
@@ -107,6 +108,14 @@ def digest(deterministic, checksum, chunk_bytes, window, priorities, reducers, o
         steps += [name.encode(), *relays]
     for step in steps:
         d = xxh(step if isinstance(step, bytes) else struct.pack("<Q", step), d)
+    return d
+
+
+def reducers_digest(ids):
+    """The digest of the ids of all reducers."""
+    d = xxh(struct.pack("<Q", len(ids)))
+    for name in ids:
+        d = xxh(name.encode(), d)
     return d
 
 
@@ -191,3 +200,31 @@ def place_slots(lanes, owner, lives, shares=None):
             room = [r for r in living if load[r] < most[r]]
             put(shard, max(room, key=lambda r: xxh(struct.pack("<HH", shard, r))))
     return placed
+
+
+def place_relays(lanes, relays, lives, placed):
+    """Where the ranks of a group send the relayed chunks of each shard: (reducer, lane), or None: to their home. relays:
+    of the group, as in digest(); placed: the homes, as place() or place_slots() returns them."""
+    load, at = [0] * len(lanes), [None] * len(relays)
+    living = [r for r, life in enumerate(lives) if life % 2 == 0 and r in relays]
+
+    def put(shard, r):
+        at[shard] = r, load[r] % lanes[r]
+        load[r] += 1
+
+    for shard, r in enumerate(relays):
+        if r in living:
+            put(shard, r)
+    for shard, r in enumerate(relays):
+        if living and r != NO_RELAY and r not in living:
+            put(shard, min(living, key=lambda i: load[i]))
+    return [None if relay and relay[0] == home[0] else relay for relay, home in zip(at, placed)]
+
+
+def fold(parts, groups, add, sent):
+    """The sum of a chunk in a deterministic job with groups. parts: the contributions of all ranks, decoded; groups: the
+    group of each; add: the op of two; sent: what is left of the sum of a group when its relay has sent it."""
+    sums = {}
+    for part, group in zip(parts, groups):
+        sums[group] = add(sums[group], part) if group in sums else part
+    return functools.reduce(add, [sent(sums[group]) for group in sorted(sums)])

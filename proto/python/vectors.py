@@ -122,6 +122,8 @@ def check_digest(entry):
     entry = dict(entry)
     entry.pop("meaning")
     expected = entry.pop("digest")
+    of_reducers = p.reducers_digest([r["id"] for r in entry["reducers"]])
+    same("reducers_digest", str(of_reducers), entry.pop("reducers_digest"))
     entry["reducers"] = [(r["id"], r["lanes"]) for r in entry["reducers"]]
     if "groups" in entry:
         entry["groups"] = [(g["name"], g["relays"]) for g in entry["groups"]]
@@ -145,6 +147,13 @@ def check_placement(entry, place=p.place):
 
 def check_slots(entry):
     check_placement(entry, p.place_slots)
+
+
+def check_relays(entry):
+    keys(entry, ["lanes", "owner", "lives", "relays", "places"])
+    homes = p.place_slots(entry["lanes"], entry["owner"], entry["lives"])
+    found = p.place_relays(entry["lanes"], entry["relays"], entry["lives"], homes)
+    same("places", [list(place or (p.NO_RELAY, 0)) for place in found], entry["places"])
 
 
 def check_sharded_bytes(entry):
@@ -333,9 +342,9 @@ def check_trace(entries):
 
 CHECKS = {
     "frames": check_frame, "bad": check_bad, "handshakes": check_handshake, "digests": check_digest,
-    "maps": check_map, "placements": check_placement, "slots": check_slots, "sharded": check_sharded,
-    "sharded_bytes": check_sharded_bytes, "names": check_name, "groups": check_group, "runs": check_run,
-    "blocks": check_block, "codes": check_code, "chunks": check_chunk,
+    "maps": check_map, "placements": check_placement, "slots": check_slots, "relays": check_relays,
+    "sharded": check_sharded, "sharded_bytes": check_sharded_bytes, "names": check_name, "groups": check_group,
+    "runs": check_run, "blocks": check_block, "codes": check_code, "chunks": check_chunk,
 }  # fmt: skip
 FILES = ["frames", "handshakes", "digests", "placements", "names", "encodings", "failover", "encoded_failover",
          "reconfigure", "shares"]  # fmt: skip

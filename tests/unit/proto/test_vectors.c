@@ -218,6 +218,10 @@ static int check_digest(const struct ydoc_node *n, struct rs_err *e)
 		rc = take_groups(&s, n, e);
 	if (!rc && rs_config_digest(&s.cfg) != want)
 		rc = rs_fail(e, RS_EPROTO, "computed %" PRIu64, rs_config_digest(&s.cfg));
+	if (!rc)
+		rc = vectors_number(n, "reducers_digest", &want, e);
+	if (!rc && rs_config_reducers_digest(&s.cfg) != want)
+		rc = rs_fail(e, RS_EPROTO, "computed %" PRIu64 " of the reducers", rs_config_reducers_digest(&s.cfg));
 	return rc;
 }
 
@@ -308,6 +312,55 @@ static int check_placement(const struct ydoc_node *n, struct rs_err *e)
 static int check_slots(const struct ydoc_node *n, struct rs_err *e)
 {
 	return check_places(n, true, e);
+}
+
+/* Places of the relays of one group. [65535, 0]: the shard goes home. */
+static int check_relays(const struct ydoc_node *n, struct rs_err *e)
+{
+	static struct setup s;
+	uint64_t numbers[RS_SHARDS_MAX];
+	uint32_t lives[RS_REDUCERS_MAX];
+	uint16_t owner[RS_SHARDS_MAX], lane[RS_SHARDS_MAX], relay[RS_SHARDS_MAX], relay_lane[RS_SHARDS_MAX];
+	const struct ydoc_node *list = vectors_get(n, "places"), *place = list ? list->child : NULL;
+	struct exchange_params params;
+	unsigned count;
+	int rc;
+
+	setup_init(&s);
+	rc = take_lanes(&s, n, e);
+	if (!rc)
+		rc = take_owner(&s, n, e);
+	if (!rc)
+		rc = vectors_numbers(n, "relays", numbers, RS_SHARDS_MAX, &count, e);
+	if (rc)
+		return rc;
+	for (unsigned i = 0; i < count; i++) {
+		if (numbers[i] != RS_NO_RELAY && numbers[i] >= s.cfg.reducers_n)
+			return rs_fail(e, RS_EPROTO, "shard %u has an unknown relay", i);
+		s.relays[i] = (uint16_t)numbers[i];
+	}
+	if (count != s.cfg.sharding.shards)
+		return rs_fail(e, RS_EPROTO, "there is not one relay for each shard");
+	if (vectors_numbers(n, "lives", numbers, RS_REDUCERS_MAX, &count, e))
+		return e->code;
+	if (count != s.cfg.reducers_n)
+		return rs_fail(e, RS_EPROTO, "there is not one life for each reducer");
+	for (unsigned i = 0; i < count; i++)
+		lives[i] = (uint32_t)numbers[i];
+	s.cfg.groups_n = 1;
+	params = rs_config_exchange(&s.cfg);
+	exchange_params_place_slots(&params, lives, NULL, owner, lane);
+	exchange_params_place_relays(&params, lives, owner, relay, relay_lane);
+	for (unsigned i = 0; i < s.cfg.sharding.shards; i++, place = place->next) {
+		if (!place || vectors_row(place, numbers, 2, e))
+			return rs_fail(e, RS_EPROTO, "shard %u has no place", i);
+		if (relay[i] == RS_NO_RELAY)
+			relay_lane[i] = 0;
+		if (numbers[0] != relay[i] || numbers[1] != relay_lane[i])
+			return rs_fail(e, RS_EPROTO, "the relay of shard %u is %u, lane %u", i, relay[i],
+				       relay_lane[i]);
+	}
+	return place ? rs_fail(e, RS_EPROTO, "there are too many places") : RS_OK;
 }
 
 static int check_sharded(const struct ydoc_node *n, struct rs_err *e)
@@ -581,6 +634,7 @@ static const struct vectors_section sections[] = {
     {"maps", check_map},
     {"placements", check_placement},
     {"slots", check_slots},
+    {"relays", check_relays},
     {"sharded", check_sharded},
     {"sharded_bytes", check_sharded_bytes},
     {"names", check_name},
@@ -597,7 +651,7 @@ static const struct {
 	unsigned entries; /* at least */
 	bool exact;       /* no other input has the same output, except for bad frames */
 } files[] = {
-    {"frames", 56, true},       {"handshakes", 4, true},  {"digests", 18, true},    {"placements", 68, false},
+    {"frames", 85, true},       {"handshakes", 4, true},  {"digests", 18, true},    {"placements", 81, false},
     {"names", 15, true},        {"failover", 100, false}, {"encodings", 80, false}, {"encoded_failover", 100, false},
     {"reconfigure", 79, false}, {"shares", 200, false},
 };
