@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The reference client: one rank of a job, over TCP or gRPC, with secrets, TLS, groups, sharded operations, encodings,
-checksums, lanes and failover.
+checksums, lanes, failover and relays.
 
 It follows proto/README.md, for readers and not for speed. protocol.py has the frames and the algorithms, blocks.py the
 encodings. It needs python3-numpy, and python3-grpcio for gRPC.
@@ -81,14 +81,16 @@ async def receive(reader):
 
 class Communicator:
     """Await join(), operations and close() in one event loop. reducers: (id, address, lanes) of each; owner: the map;
-    hello: further fields of HELLO.
+    groups: (name, relays) of each, as in digest(), and group: the index of this rank's; hello: further fields of HELLO.
 
     A lane is a connection to a reducer, which is made again when it ends. Its `flight` has, of each priority, the
     number of chunks that were sent and have no RESULT. `again` of a chunk: it is a part of another rank in a
     reduce-scatter, so it is sent once more after a loss, even if its RESULT has come."""
 
-    def __init__(self, job, rank, world_size, reducers, owner, *, grpc=False, tls=None, secret=None, **hello):
+    def __init__(self, job, rank, world_size, reducers, owner, *, grpc=False, tls=None, secret=None, groups=(),
+                 group=0, **hello):  # fmt: skip
         self.reducers, self.owner, self.tls, self.secret = reducers, owner, tls, secret
+        self.relays = groups[group][1] if groups else []
         self.connect = connect_grpc if grpc else connect_tcp
         fields = dict(job=job, rank=rank, world_size=world_size, incarnation=secrets.randbits(64), processes=1,
                       label=f"python rank {rank}", software="reference client", chunk_bytes=32768, window=32,
@@ -96,9 +98,14 @@ class Communicator:
                       features=p.FEATURE_START | p.FEATURE_PROBE | p.FEATURE_ENCODINGS
                       | p.FEATURE_RECONFIGURE | p.FEATURE_SHARES
                       | p.FEATURE_SLOTS | p.FEATURE_SHARDED)  # fmt: skip
+        if groups:
+            relaying = {r for _, relays in groups for r in relays} - {p.NO_RELAY}
+            fields.update(groups=len(groups), group=group + 1, features=fields["features"] | p.FEATURE_RELAYS,
+                          uplinks=sum(reducers[r][2] for r in relaying),
+                          reducers_digest=p.reducers_digest([name for name, _, _ in reducers]))  # fmt: skip
         self.hello = h = pb.Hello(**{**fields, **hello})
         h.config_digest = p.digest(h.deterministic, h.checksum, h.chunk_bytes, h.window, h.priorities,
-                                   [(name, lanes) for name, _, lanes in reducers], owner)  # fmt: skip
+                                   [(name, lanes) for name, _, lanes in reducers], owner, groups=groups)  # fmt: skip
         self.lanes = [SimpleNamespace(reducer=r, index=i, writer=None, state=WAITS, task=None, keeps=False)
                       for r, (_, _, lanes) in enumerate(reducers) for i in range(lanes)]  # fmt: skip
         self.reset()
@@ -110,6 +117,7 @@ class Communicator:
         self.ops, self.accepted, self.stable = [], 0, 0  # pending; started; all ranks have the results
         self.ended, self.error = False, None
         self.lives, self.epoch, self.shares = [0] * len(self.reducers), 0, []  # the view
+        self.border = [0] * 4  # of each priority: chunks from this position on may be relayed
         self.start = 0  # which start of the job this is, if a reducer has said it
         self.features = self.hello.features  # what the job uses, as far as this rank knows
         self.begin_view()
@@ -157,6 +165,7 @@ class Communicator:
         priority = (self.hello.priorities - 1) * (array.nbytes <= 65536 or gather)
         size = p.sharded_bytes(self.hello.world_size, self.hello.chunk_bytes) if sharded else self.hello.chunk_bytes
         elems = blocks.chunk_elems(array.itemsize, up, down, size, self.hello.decoded_bytes)
+        relayed = array.nbytes > 65536 and op != "broadcast" and not sharded
         fields = dict(dtype=DTYPES.index(array.dtype.name), op=OPS[op] + p.SHARDED * sharded, seq=self.accepted,
                       count=array.size, name_hash=name_hash, tensors=self.hello.world_size if sharded else tensors,
                       chunk_elems=elems, priority=priority, up=up, down=down)  # fmt: skip
@@ -168,7 +177,7 @@ class Communicator:
             op.chunks.append(SimpleNamespace(fields=dict(fields, chunk=i), shard=(i + op.seq) % len(self.owner),
                                              first=first, n=n, priority=priority, position=self.ends[priority] + i,
                                              state=TO_SEND, data=data, flags=p.ROOT if is_root else 0, result=None,
-                                             again=scatter and not owned))  # fmt: skip
+                                             again=scatter and not owned, relayed=relayed))  # fmt: skip
         self.ends[priority] += len(op.chunks)
         self.accepted += 1
         self.ops.append(op)
@@ -315,13 +324,14 @@ class Communicator:
         self.start = start.start or self.start
         if not self.started.done():
             self.features &= start.features
+            self.place()
 
     def say(self, lane, kind, payload=b"", flags=0, **fields):
         """Sends a frame. Control frames with a payload are CHECKED, others in jobs with checksums."""
         if payload and kind != Kind.PROBE and (self.hello.checksum or kind not in (Kind.DATA, Kind.KEPT)):
             flags, fields["payload_sum"] = flags | p.CHECKED, p.checksum(payload)
-        ack = self.ops[0].seq if self.ops else self.accepted
-        lane.writer.write(p.encode(kind, payload, flags=flags, ack=ack, generation=self.hello.generation, **fields))
+        fields = {"generation": self.hello.generation, "ack": self.ops[0].seq if self.ops else self.accepted, **fields}
+        lane.writer.write(p.encode(kind, payload, flags=flags, **fields))
 
     def on_frame(self, lane, head, payload):
         self.stable = max(self.stable, head["ack"])
@@ -349,9 +359,10 @@ class Communicator:
                 self.on_view(pb.View.FromString(payload))
             case Kind.RESUME if self.is_mine(view := pb.View.FromString(payload)):  # else there was a later one
                 lane.state = RUNNING
+                self.border = list(view.begun) or [0] * 4
                 if not self.accepted:
                     self.features &= view.features
-                    self.places = self.place()
+                    self.place()
                 for chunk in self.chunks:
                     if chunk.position < view.start[chunk.priority] and self.lane_of(chunk) is lane:
                         chunk.state = DONE
@@ -371,8 +382,12 @@ class Communicator:
 
     # operations
 
+    def relay_of(self, chunk):
+        """The place of the relay that adds a chunk first; None: the chunk goes straight home."""
+        return self.relayed[chunk.shard] if chunk.relayed and chunk.position >= self.border[chunk.priority] else None
+
     def lane_of(self, chunk):
-        place = self.places[chunk.shard]
+        place = self.relay_of(chunk) or self.places[chunk.shard]
         return next(lane for lane in self.lanes if (lane.reducer, lane.index) == place)
 
     def may_send(self, lane, chunk):
@@ -388,7 +403,11 @@ class Communicator:
             if chunk.state == TO_SEND and self.may_send(lane, chunk):
                 chunk.state = SENT
                 lane.flight[chunk.priority] += 1
-                if chunk.result is None or chunk.again:
+                if self.relay_of(chunk):
+                    reducer, index = self.places[chunk.shard]
+                    home = {"generation": reducer << 16 | index}
+                    self.say(lane, Kind.DATA, chunk.data, flags=p.RELAY, **chunk.fields, **home)
+                elif chunk.result is None or chunk.again:
                     self.say(lane, Kind.DATA, chunk.data, flags=chunk.flags, **chunk.fields)
                 else:
                     self.say(lane, Kind.HAVE, **chunk.fields)
@@ -470,12 +489,16 @@ class Communicator:
             self.begin_view()
 
     def place(self):
-        place = p.place_slots if self.features & p.FEATURE_SLOTS else p.place
-        return place([lanes for _, _, lanes in self.reducers], self.owner, self.lives, self.shares)
+        """Finds where the shards live in this view, and their relays."""
+        place, lanes = p.place_slots if self.features & p.FEATURE_SLOTS else p.place, [r[2] for r in self.reducers]
+        self.places = place(lanes, self.owner, self.lives, self.shares)
+        self.relayed = [None] * len(self.owner)
+        if self.features & p.FEATURE_RELAYS:
+            self.relayed = p.place_relays(lanes, self.relays, self.lives, self.places)
 
     def begin_view(self):
         """All chunks that are kept are sent again."""
-        self.places = self.place()
+        self.place()
         for chunk in self.chunks:
             chunk.state = TO_SEND
         for lane in self.lanes:
@@ -486,7 +509,8 @@ class Communicator:
     def send_view(self, lane):
         lane.state = min(lane.state, STARTED)
         view = pb.View(lives=self.lives, start=map(self.stable_position, range(4)), features=self.features,
-                       epoch=self.epoch, shares=self.shares)  # fmt: skip
+                       epoch=self.epoch, shares=self.shares,
+                       begun=self.seen if self.features & p.FEATURE_RELAYS else [])  # fmt: skip
         self.say(lane, Kind.VIEW, view.SerializeToString())
 
     # the end

@@ -3,6 +3,7 @@
 
 import asyncio
 import ctypes
+import itertools
 import json
 import os
 import pathlib
@@ -17,6 +18,7 @@ import blocks
 
 COUNT = 30000  # of elements, 8 chunks of 16 KiB
 PART = 20000  # of elements of a sharded operation, 5 chunks
+GROUP_OF = []  # the group of each rank, if the job has groups
 
 
 def values(rank, seq, count=COUNT):
@@ -26,14 +28,17 @@ def values(rank, seq, count=COUNT):
 def encoded_sum(parts, op, up, down, random, first=0):
     """The result of operation op, of float32, as a reducer computes it in a deterministic job. first: the index of the
     first element."""
+    import protocol
 
     def contribution(rank, x):
         bits = blocks.random_bits(op, rank, first, x.size) if random else None
         return blocks.decode(up, blocks.encode(up, x, bits), x.size)
 
-    total, *others = (contribution(rank, x) for rank, x in enumerate(parts))
-    for x in others:
-        total = total + x
+    def relayed(x):
+        return blocks.decode(up, blocks.encode(up, x), x.size)
+
+    groups, sent = (GROUP_OF, relayed) if GROUP_OF else ([0] * len(parts), np.asarray)
+    total = protocol.fold([contribution(rank, x) for rank, x in enumerate(parts)], groups, np.add, sent)
     return blocks.decode(down, blocks.encode(down, total), total.size)
 
 
@@ -110,6 +115,12 @@ def encoded_sharded_rounds(rank, world, n, gates, flying, wire, start):
         assert wait().tobytes() == want.tobytes(), f"round {seq}"
 
 
+def deal_relays(owner, relays):
+    """The relay of each shard for a group with this list."""
+    turn = itertools.cycle(relays)
+    return [0xFFFF if home in relays else next(turn) for home in owner]
+
+
 def reference(rank, world, settings, n, gates, wire, moves, flying):
     import client
     import protocol
@@ -121,6 +132,9 @@ def reference(rank, world, settings, n, gates, wire, moves, flying):
         settings["secret"] = pathlib.Path(settings["secret"]).read_bytes().removesuffix(b"\n")
     weights, lanes = [1] * len(reducers), [r[2] for r in reducers]
     owner = vectors.make_map(weights, vectors.default_shards(weights, lanes))
+    if relays := settings.pop("relays", []):  # the names of groups, and which reducers relay for each
+        settings["groups"] = [(name, deal_relays(owner, of)) for name, of in relays]
+        settings["group"] = GROUP_OF[rank]
     comm = client.Communicator(settings.pop("job"), rank, world, reducers, owner, **settings)
     loop = asyncio.new_event_loop()
     threading.Thread(target=loop.run_forever, daemon=True).start()
@@ -167,6 +181,7 @@ def reference(rank, world, settings, n, gates, wire, moves, flying):
         rounds(rank, world, n, gates, all_reduce, lambda x: call(comm.group, x), lambda *x: call(comm.broadcast, *x))
     if shares and rank == 0:
         assert comm.epoch >= n, comm.epoch
+    assert not relays or any(comm.relayed), "no shard has a relay"
     call(comm.close)
 
 
@@ -226,6 +241,7 @@ def product(rank, world, n, gates, wire, moves, flying):
 
 def main():
     kind, rank, world, settings = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), json.loads(sys.argv[4])
+    GROUP_OF.extend(settings.pop("group_of", None) or [])
     how = [settings.pop(key, None) for key in ("rounds", "gates", "wire", "moves", "flying")]
     if kind == "product":
         product(rank, world, *how)

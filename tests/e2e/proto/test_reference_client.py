@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # run: beside-others no-tsan
 """The reference client of proto/python in jobs with C workers: over TCP and gRPC, with secrets, TLS, checksums, groups,
-sharded operations, encodings and several lanes, while reducers are killed and return. Every result is checked on every
-rank.
+sharded operations, encodings, several lanes and relays, while reducers are killed and return. Every result is checked on
+every rank.
 
 Not under ThreadSanitizer: it reports races in Python's own gRPC.
 """
@@ -20,6 +20,8 @@ import harness
 RANK = harness.ROOT / "tests/e2e/reference_rank.py"
 WORLD = 4  # of which two ranks are the reference client, 2 and 3 if a test does not say so
 KIB16 = 16384
+RACKS = [("rack-a", [0, 1]), ("rack-b", [2, 3])]  # groups, and which reducers relay for each
+RACK_OF = [0, 1, 0, 1]  # the group of each rank: each has a rank of both kinds
 
 
 class Reference(unittest.TestCase):
@@ -31,19 +33,22 @@ class Reference(unittest.TestCase):
         self.secret.chmod(0o600)
 
     def start(self, c, rounds, gates=(), settings=None, config=None, wire=None, moves=False, references=(2, 3),
-              flying=None):  # fmt: skip
+              flying=None, racks=False):  # fmt: skip
         """Starts two ranks of each kind. settings: of the reference client; wire: encodings; moves: after the rounds
         they go on in the next generation, in the opposite order, and repeat them; references: ranks of the reference
-        client; flying: not None: the operations are sharded, and rank 0 announces these rounds while they run."""
-        common = {"rounds": rounds, "gates": list(gates), "wire": wire, "moves": moves, "flying": flying}
+        client; flying: not None: the operations are sharded, and rank 0 announces these rounds while they run; racks:
+        the ranks are in groups."""
+        common = {"rounds": rounds, "gates": list(gates), "wire": wire, "moves": moves, "flying": flying,
+                  "group_of": RACK_OF if racks else None}  # fmt: skip
         full = {**common, "job": "test", "run": "test", "chunk_bytes": KIB16, "grpc": c.transport == "grpc",
                 "reducers": [(f"r{i}", c.address(i), c.lanes) for i in range(len(c.reducers))],
-                **(settings or {})}  # fmt: skip
+                "relays": RACKS if racks else [], **(settings or {})}  # fmt: skip
         procs = []
         for rank in range(WORLD):
             if rank not in references:
                 argv = [harness.PYTHON, RANK, "product", rank, WORLD, json.dumps(common)]
-                procs.append(c.start_worker(rank, WORLD, argv, config=config))
+                env = {"REDUCTION_GROUP": RACKS[RACK_OF[rank]][0]} if racks else {}
+                procs.append(c.start_worker(rank, WORLD, argv, env, config))
             else:
                 argv = [harness.PYTHON, RANK, "reference", rank, WORLD, json.dumps(full)]
                 procs.append(c.start(f"reference client {rank}", argv))
@@ -160,6 +165,56 @@ class Reference(unittest.TestCase):
             config["sharding"] = {"chunk_bytes": "16KiB"}
             with self.subTest(words), harness.Cluster(reducers=2, lanes=2, config=config) as c:
                 self.done(self.start(c, 3, settings=settings, wire=wire))
+
+    def racks(self, rounds, settings, config, server=None, wire=None, lose=True):
+        """Four reducers, of which each relays for a group. r1 is killed, returns, and then r2 is killed."""
+        groups = [{"name": name, "relays": [f"r{r}" for r in relays]} for name, relays in RACKS]
+        config = {**config, "sharding": {"chunk_bytes": "16KiB"}, "groups": groups}
+        with harness.Cluster(reducers=4, lanes=2, transport="tcp", config=config, start=False) as c:
+            reducers = [{"id": f"r{i}", "address": c.address(i), "lanes": c.lanes} for i in range(4)]
+            c.server_config = {"reducers": reducers, "groups": groups, "logging": {"level": "debug"}, **(server or {})}
+            for i in range(4):
+                c.start_reducer(i)
+            procs = self.start(c, rounds, [10, 20, 30] if lose else [], settings, wire=wire, racks=True)
+            for reducer in c.reducers:
+                reducer.wait_text("relay-joined")
+            if lose:
+                self.gate(procs, 10)
+                c.reducers[1].kill()
+                procs[0].tell()
+                self.gate(procs, 20)
+                procs[0].wait_text(r"reducer-lost reducer=r1")
+                c.start_reducer(1)
+                for p in procs[:2]:
+                    p.wait_text(r"reducer-back reducer=r1")
+                c.reducers[1].wait_text(r"job-started")
+                procs[0].tell()
+                self.gate(procs, 30)
+                c.reducers[1].wait_text("relay-joined")
+                c.reducers[2].kill()
+                procs[0].tell()
+            self.done(procs)
+
+    def test_relays(self):
+        self.racks(40, {}, {})
+
+    def test_relays_with_secrets_and_checksums(self):
+        self.racks(
+            40, {"secret": str(self.secret), "checksum": True, "deterministic": True},
+            {"job": {"checksum": True, "deterministic": True}, "security": {"secret": str(self.secret)}},
+            {"server": {"secrets_dir": str(self.dir)}},
+        )  # fmt: skip
+
+    def test_relays_with_encodings(self):
+        """Bit by bit: relays encode the sums of their groups, and so do homes for groups without relays."""
+        settings, config, wire = self.encodings("fp8", "int8", "stochastic")
+        self.racks(40, settings, config, wire=wire)
+
+    def test_relays_encodings(self):
+        for words in (("bf16", "bf16"), ("int8", "same"), ("fp16", "fp16", "stochastic"), ("int4", "int4")):
+            settings, config, wire = self.encodings(*words)
+            with self.subTest(words):
+                self.racks(3, settings, config, wire=wire, lose=False)
 
     def test_reconfigure(self):
         """Reducers see no new connection."""
