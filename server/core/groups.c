@@ -42,6 +42,8 @@ int groups_check_header(const struct stripe *st, const struct session *s, const 
 	unsigned reducer = frame_home_reducer(f->generation);
 	const struct operation *o = &f->of;
 
+	if (s->relay && (f->type == FRAME_HAVE || o->op == FRAME_OP_BROADCAST || o->sharded || !st->group_n[s->group]))
+		return rs_fail(e, RS_EPROTO, "a relay sends only sums of all-reduces, of a group that has ranks");
 	if (!(f->flags & FRAME_RELAY))
 		return RS_OK;
 	if (!st->hello || s->relay)

@@ -18,6 +18,9 @@ enum {
 
 int registry_check_groups(const struct control_hello *h, struct control_refused *no)
 {
+	if (h->relay > RS_REDUCERS_MAX)
+		return registry_refuse(no, RS_EINVAL, false, "reducer %u as relay is out of range 0 to %d", h->relay - 1,
+				       RS_REDUCERS_MAX - 1);
 	if (!h->groups)
 		return RS_OK;
 	if (h->groups > GROUPS_MAX || h->group < 1 || h->group > h->groups)
