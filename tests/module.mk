@@ -119,9 +119,9 @@ versions-jax: all ## test JAX on CPUs with two versions of jax from PyPI, 12 min
 versions-ci: all ## the same with the newest and the oldest version of torch, some of our own tests only
 	$(PYTHON) tests/versions.py --short 2.15.0 1.13.1
 
-conformance: ## check the answers of the reducer at ADDRESS=host:port to bad frames; TRANSPORT=grpc; SECRET=file: to bad proofs
+conformance: ## check the answers of the reducer at ADDRESS=host:port to bad frames; TRANSPORT=grpc; SECRET=file: to bad proofs; RELAYS=1
 	$(PYTHON) tests/e2e/conformance.py $(or $(ADDRESS),$(error ADDRESS=host:port of a reducer is missing)) \
-		$(filter grpc,$(TRANSPORT)) $(SECRET)
+		$(filter grpc,$(TRANSPORT)) $(if $(RELAYS),relays) $(SECRET)
 
 core-programs: $(unit_bin) $(sim_bin) $(fuzz_bin)
 test-programs: all core-programs $(e2e_bin) $(e2e_help)

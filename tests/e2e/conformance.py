@@ -2,11 +2,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Misbehaves towards a running reducer in all ways of a table, and checks each answer:
 
-    conformance.py ADDRESS [grpc] [SECRET]
+    conformance.py ADDRESS [grpc] [relays | SECRET]
 
 ADDRESS is host:port of a reducer without TLS; with `grpc` that of its gRPC port. Without SECRET the reducer asks for no
 authentication. SECRET is a file: the reducer has secrets, that one for the job `conformance` and none for the job
-`nobody`, and the table is that of bad proofs.
+`nobody`, and the table is that of bad proofs. With `relays` the reducer's file has the reducers r0, which is this one, and
+r1, and any groups, and the table is that of relays.
 
 conformance_rows.py has the rows. Beside the table a job of two ranks goes on, and its sums must stay right. Exit
 status: 0 all answers are right, 1 some are not.
@@ -25,9 +26,9 @@ import wire  # finds proto/python
 import blocks
 import numpy as np
 from conformance_rows import (
-    CLIENT_HELLO, CLOSED, CUT, DIFFERENT, EARLY, ENCODINGS, ENDS, EPOCHS, FIRST, GOES_ON, HELLO, KIB64, MISMATCH,
-    NONFINITES, OTHERWISE, OWNERS, PROBES, PROOFS, REFUSED, RETAIN, RULES, SCATTERED, SECOND, SHARDED, SHARES, SILENT,
-    STARTS, SUMS, UNPROVEN, data, encoded, sharded, view,
+    BY_UPLINK, CLIENT_HELLO, CLOSED, CUT, DIFFERENT, EARLY, ENCODINGS, ENDS, EPOCHS, FIRST, GOES_ON, HELLO, KIB64,
+    MISMATCH, NONFINITES, OTHERWISE, OWNERS, PROBES, PROOFS, PROTO, REFUSED, RELAYED, RETAIN, ROUTES, RULES, SCATTERED,
+    SECOND, SHARDED, SHARES, SILENT, STARTS, SUMS, UNPROVEN, UPLINKS, data, encoded, relayed, sharded, view,
 )  # fmt: skip
 from wire import RESUME, VIEW, pb
 
@@ -302,6 +303,99 @@ class Table:
                     if [client.header[name] for name in ("seq", "chunk", "tensors")] != [seq, chunk, 2]:
                         raise AssertionError(f"the header of the result is {client.header}")
 
+    def racks(self, **values):
+        """The clients of two ranks of a running job, each in a group of its own, and its fields of HELLO."""
+        digest = wire.protocol.reducers_digest(["r0", "r1"])
+        common = {"job": next(self.names), "world_size": 2, "features": 1 | 256 | 1024, "groups": 2, "uplinks": 1,
+                  "reducers_digest": digest, **values}  # fmt: skip
+        clients = [self.connect(), self.connect()]
+        for rank, client in enumerate(clients):
+            client.join(rank=rank, group=rank + 1, **common)
+        for client in clients:
+            if not pb.Start.FromString(client.expect(wire.START)).features & 1024:
+                raise AssertionError("START lacks the feature `relays`: has the file of the reducer r0, r1 and groups?")
+        return clients, common
+
+    def uplink(self, common, **values):
+        """A client with HELLO of the reducer r1 that relays for the second group."""
+        client = self.connect()
+        self.send(client, [wire.hello(**{**common, "rank": 0, "group": 2, "relay": 2, **values})])
+        return client
+
+    def starts_uplink(self, common):
+        client = self.uplink(common)
+        client.expect(wire.WELCOME)
+        if pb.Start.FromString(client.expect(wire.START)).start != 1:
+            raise AssertionError("START of the uplink has another start")
+        return client
+
+    def adds(self, clients, seq=0):
+        """Sums of these clients are right."""
+        for client in clients:
+            self.send(client, [data([3, 4], seq=seq)])
+        for client in clients:
+            while (found := client.receive()) and found[0] == VIEW:
+                pass
+            want = struct.pack("<2f", 3 * len(clients), 4 * len(clients))
+            if found != (wire.RESULT, want):
+                raise AssertionError(f"got {found} in place of the sum")
+
+    def route(self, before, frames, code, **values):
+        (good, bad), _ = self.racks(**values)
+        self.send(good, before)
+        self.send(bad, frames)
+        for client in (good, bad):
+            self.answer(client, wire.ABORT, code)
+
+    def refused_uplink(self, values, code):
+        clients, common = self.racks(retain=True)
+        self.answer(self.uplink(common, **values), wire.REFUSED, code)
+        self.adds(clients)
+
+    def uplink_of_a_plain_job(self):
+        """The ranks have not all announced relays."""
+        clients, job = [self.connect(), self.connect()], next(self.names)
+        common = {"job": job, "world_size": 2, "groups": 2, "uplinks": 1, "features": 1}
+        for rank, client in enumerate(clients):
+            client.join(rank=rank, group=rank + 1, **common)
+        for client in clients:
+            client.expect(wire.START)
+        self.answer(self.uplink(common), wire.REFUSED, REFUSED)
+        self.adds(clients)
+
+    def bad_uplink(self, frames):
+        """Only the uplink ends."""
+        clients, common = self.racks(retain=True)
+        uplink = self.starts_uplink(common)
+        self.send(uplink, frames)
+        self.answer(uplink, wire.ABORT, PROTO)
+        self.adds(clients)
+
+    def good_uplink(self):
+        """It stands for rank 1. A second one is one too many, and rank 1 itself then disagrees."""
+        clients, common = self.racks(retain=True)
+        uplink = self.starts_uplink(common)
+        self.adds([clients[0], uplink])
+        self.answer(self.uplink(common), wire.REFUSED, REFUSED)
+        self.adds([clients[0], uplink], seq=1)
+        self.adds(clients, seq=2)
+        self.send(uplink, [data([1], seq=3)])
+        self.send(clients[1], [data([1], seq=3)])
+        for client in (*clients, uplink):
+            self.answer(client, wire.ABORT, MISMATCH)
+
+    def run_relays(self):
+        for name, frames, code in RELAYED:
+            self.row(f"relays: {name}", lambda: self.route([], frames, code))
+        for name, before, frames, code in ROUTES:
+            self.row(f"relays with retain: {name}", lambda: self.route(before, frames, code, retain=True))
+        for values, code in UPLINKS:
+            self.row(f"HELLO of an uplink with {values}", lambda: self.refused_uplink(values, code))
+        for name, frames in BY_UPLINK:
+            self.row(f"an uplink sends {name}", lambda: self.bad_uplink(frames))
+        self.row("an uplink of a job without relays", self.uplink_of_a_plain_job)
+        self.row("a good uplink", self.good_uplink)
+
     def fall_silent(self):
         """Returns the clients of the rows of SILENT."""
         clients = []
@@ -429,14 +523,17 @@ class Neighbors(threading.Thread):
 def main():
     words = sys.argv[1:]
     grpc = "grpc" in words[1:]
-    rest = [word for word in words if word != "grpc"]
-    if len(rest) not in (1, 2):
-        sys.exit("usage: conformance.py HOST:PORT [grpc] [SECRET]")
+    relays = "relays" in words[1:]
+    rest = [word for word in words if word not in ("grpc", "relays")]
+    if len(rest) not in (1, 2) or (relays and len(rest) == 2):
+        sys.exit("usage: conformance.py HOST:PORT [grpc] [relays | SECRET]")
     secret = pathlib.Path(rest[1]).read_bytes().removesuffix(b"\n") if len(rest) == 2 else None
     table = Table(rest[0], grpc, secret)
     beside = Neighbors(table)
     if secret:
         table.run_proofs()
+    elif relays:
+        table.run_relays()
     else:
         table.run()
     try:

@@ -39,6 +39,11 @@ def encoded(values, up, down, dtype=7, change=0, **other):
     return wire.frame(wire.DATA, payload, **{**fields, **other})
 
 
+def relayed(values, reducer=1, lane=0, **other):
+    """A DATA frame with RELAY, for this home."""
+    return data(values, **{"flags": wire.RELAY, "generation": reducer << 16 | lane, **other})
+
+
 def view(lives, start=(0, 0, 0, 0), epoch=0, shares=(), **frame):
     return wire.frame(VIEW, pb.View(lives=lives, start=start, epoch=epoch, shares=shares), **frame)
 
@@ -137,6 +142,15 @@ HELLO = [
     ({"processes": 0}, INVALID),
     ({"detect_ms": 0}, INVALID),
     ({"processes": (1 << 20) + 1}, INVALID),
+    ({"groups": 2}, INVALID),
+    ({"groups": 2, "group": 3}, INVALID),
+    ({"groups": 65, "group": 1}, INVALID),
+    ({"groups": 2, "group": 1, "uplinks": 16385}, INVALID),
+    ({"groups": 2, "group": 1, "uplinks": 0xFFFFFFFF}, INVALID),
+    ({"groups": 2, "group": 1, "relay": 257}, INVALID),
+    ({"groups": 2, "group": 1, "relay": 0xFFFFFFFF}, INVALID),
+    ({"groups": 2, "group": 1, "relay": 1}, REFUSED),  # no such job runs
+    ({"relay": 1}, REFUSED),
     ({"rank": 1, "world_size": 2, "shared": True}, REFUSED),  # rank 0 comes first
     ({"window": 1024, "chunk_bytes": 4 << 20, "lanes": 64, "priorities": 4}, REFUSED),  # 4 TiB of memory
 ]
@@ -154,6 +168,8 @@ SECOND = [
     ({"deterministic": True}, MISMATCH),
     ({"checksum": True}, MISMATCH),
     ({"retain": True}, MISMATCH),
+    ({"groups": 2, "group": 1}, MISMATCH),
+    ({"reducers_digest": 8}, MISMATCH),
     ({"reducer": "r1"}, MISMATCH),
     ({"reducer": "r1", "shared": True}, REFUSED),  # with `retry` and `elsewhere`
     ({"run": "another"}, MISMATCH),
@@ -250,6 +266,7 @@ RULES = [
     ("NONFINITE without its feature", [wire.frame(wire.NONFINITE, pb.Nonfinite(nan_operations=1))], PROTO),
     ("a reduce-scatter without its feature", [sharded([1])], PROTO),
     ("an all-gather without its feature", [sharded([1], op=24, flags=wire.ROOT)], PROTO),
+    ("RELAY without its feature", [relayed([1])], PROTO),
     ("an ABORT of its own", [wire.frame(wire.ABORT, pb.Abort(code=MISMATCH, message="rank 1: enough"))], MISMATCH),
 ]  # fmt: skip
 
@@ -333,6 +350,61 @@ OWNERS = [
     ("HAVE of two ranks", [sharded([], kind=HAVE)], [sharded([], kind=HAVE)], MISMATCH),
     ("no owner", [sharded([1])], [sharded([1])], MISMATCH),
     ("an all-gather without an owner", [sharded([], op=24)], [sharded([], op=24)], MISMATCH),
+]
+
+# The same in a job of two groups with the features `relays` and `sharded`: rank 0 is in the first one, rank 1 in the
+# second. The reducer is r0 of r0 and r1.
+RELAYED = [
+    ("a home that is no reducer", [relayed([1], 2)], PROTO),
+    ("reducer 65535 as home", [relayed([1], 65535)], PROTO),
+    ("a lane of the home that no reducer has", [relayed([1], 1, 64)], PROTO),
+    ("the reducer itself as home", [relayed([1], 0)], PROTO),
+    ("RELAY on a broadcast", [relayed([1], op=wire.BROADCAST, flags=wire.RELAY | wire.ROOT)], PROTO),
+    ("RELAY on a reduce-scatter", [relayed([1], op=8, tensors=1, flags=wire.RELAY | wire.ROOT)], PROTO),
+    ("RELAY and a payload that is too short", [relayed([1], count=2)], PROTO),
+    ("HAVE with RELAY", [relayed([], count=1, kind=HAVE)], PROTO),
+    ("KEPT with RELAY", [relayed([1], kind=KEPT)], PROTO),
+    ("no RELAY and another generation", [data([1], generation=1 << 16)], PROTO),
+]  # fmt: skip
+
+# The same with retain: what rank 0 has sent, what rank 1 sends, the code.
+ROUTES = [
+    ("HAVE with RELAY", [], [relayed([], count=1, kind=HAVE)], CUT),
+    ("a home that is no reducer", [], [relayed([1], 2)], CUT),
+    ("RELAY, and not on rank 0", [data([1])], [relayed([1])], MISMATCH),
+]
+
+# Fields of the HELLO of an uplink to such a job, which differ from those of reducer r1 that
+# relays for the second group; the code of REFUSED.
+UPLINKS = [
+    ({"incarnation": 99}, REFUSED),  # another start of the job
+    ({"generation": 1}, REFUSED),
+    ({"job": "another"}, REFUSED),
+    ({"group": 0}, INVALID),
+    ({"group": 3}, INVALID),
+    ({"relay": 257}, INVALID),
+    ({"groups": 3}, MISMATCH),
+    ({"config_digest": 8}, MISMATCH),
+    ({"world_size": 3}, MISMATCH),
+    ({"chunk_bytes": 32768}, MISMATCH),
+    ({"lane": 1, "lanes": 2}, MISMATCH),
+]
+
+# Frames of such an uplink: it alone gets ABORT, and the ranks go on.
+BY_UPLINK = [
+    ("HAVE", [data([], count=1, kind=HAVE)]),
+    ("KEPT", [data([1], kind=KEPT)]),
+    ("RELAY", [relayed([1])]),
+    ("a broadcast", [data([1], op=wire.BROADCAST, flags=wire.ROOT)]),
+    ("a part of a reduce-scatter", [sharded([1])]),
+    ("another generation", [data([1], generation=1)]),
+    ("a payload that is too short", [data([1], count=2)]),
+    ("VIEW of 257 reducers", [view([0] * 257)]),
+    ("LOAD", [wire.frame(wire.LOAD)]),
+    ("NONFINITE", [wire.frame(wire.NONFINITE, pb.Nonfinite(nan_operations=1))]),
+    ("HELLO again", [wire.hello()]),
+    ("RESULT", [wire.frame(wire.RESULT)]),
+    ("noise", [b"\xaa" * 64]),
 ]
 
 # The same after rank 0 has sent encoded([1], 2, 3). The sentence names both ranks.

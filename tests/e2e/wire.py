@@ -10,7 +10,7 @@ import sys
 sys.path.insert(1, str(pathlib.Path(__file__).resolve().parents[2] / "proto/python"))
 try:
     import protocol
-    from protocol import CHECKED, ROOT, WIDE, Kind, checksum, mac, name_hash, pb  # noqa: F401
+    from protocol import CHECKED, RELAY, ROOT, WIDE, Kind, checksum, mac, name_hash, pb  # noqa: F401
 except (ImportError, FileNotFoundError) as exc:
     sys.exit(f"{exc}: run deploy/install-deps.sh test")
 

@@ -20,7 +20,7 @@ import conformance_rows
 import harness
 import wire
 
-LEAST, LEAST_PROOFS = 220, 20  # rows
+LEAST, LEAST_PROOFS, LEAST_RELAYS = 220, 20, 35  # rows
 SILENCE = {"timeouts": {"detect": "5s"}}  # so that the silent ranks of the table are lost soon
 
 
@@ -52,6 +52,15 @@ class Conformance(unittest.TestCase):
                 with harness.Cluster(transport=transport, server_config={"server": {"secrets_dir": folder}}) as c:
                     words = ["grpc"] if transport == "grpc" else []
                     self.check(c.address(0), *words, str(secret), least=LEAST_PROOFS)
+
+    def test_relays(self):
+        reducers = [{"id": f"r{i}", "address": f"127.0.0.1:{i + 1}"} for i in range(2)]  # nothing is relayed
+        groups = [{"name": name, "relays": [reducer]} for name, reducer in (("rack-a", "r0"), ("rack-b", "r1"))]
+        for transport in ("tcp", "grpc") if harness.HAS_GRPC else ("tcp",):
+            config = {"reducers": reducers, "groups": groups}
+            with self.subTest(transport), harness.Cluster(transport=transport, server_config=config) as c:
+                words = ["grpc"] if transport == "grpc" else []
+                self.check(c.address(0), *words, "relays", least=LEAST_RELAYS)
 
     def test_wrong_answers_are_found(self):
         """A listener that closes without an answer, that answers with another code, or with another frame."""
