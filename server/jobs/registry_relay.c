@@ -19,8 +19,8 @@ enum {
 int registry_check_groups(const struct control_hello *h, struct control_refused *no)
 {
 	if (h->relay > RS_REDUCERS_MAX)
-		return registry_refuse(no, RS_EINVAL, false, "reducer %u as relay is out of range 0 to %d", h->relay - 1,
-				       RS_REDUCERS_MAX - 1);
+		return registry_refuse(no, RS_EINVAL, false, "reducer %u as relay is out of range 0 to %d",
+				       h->relay - 1, RS_REDUCERS_MAX - 1);
 	if (!h->groups)
 		return RS_OK;
 	if (h->groups > GROUPS_MAX || h->group < 1 || h->group > h->groups)
@@ -69,6 +69,9 @@ int registry_admit_uplink(struct registry *r, const struct control_hello *h, str
 
 	if (!j)
 		return registry_refuse(no, RS_EREFUSED, true, "this start of job %s does not run here now", h->job);
+	if (strcmp(h->reducer, j->first.reducer) != 0)
+		return registry_refuse(no, RS_EREFUSED, true, "this is reducer %s of job %s, and not %s",
+				       j->first.reducer, h->job, h->reducer);
 	if (h->config_digest != j->first.config_digest || h->world_size != j->first.world_size ||
 	    h->groups != j->first.groups || h->chunk_bytes != j->first.chunk_bytes || h->lane >= j->first.lanes)
 		return registry_refuse(no, RS_EMISMATCH, false,
