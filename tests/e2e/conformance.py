@@ -6,8 +6,8 @@
 
 ADDRESS is host:port of a reducer without TLS; with `grpc` that of its gRPC port. Without SECRET the reducer asks for no
 authentication. SECRET is a file: the reducer has secrets, that one for the job `conformance` and none for the job
-`nobody`, and the table is that of bad proofs. With `relays` the reducer's file has the reducers r0, which is this one, and
-r1, and any groups, and the table is that of relays.
+`nobody`, and the table is that of bad proofs. With `relays` the reducer's file has the reducers r0, which is this one,
+and r1, and any groups, and the table is that of relays.
 
 conformance_rows.py has the rows. Beside the table a job of two ranks goes on, and its sums must stay right. Exit
 status: 0 all answers are right, 1 some are not.

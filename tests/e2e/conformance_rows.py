@@ -380,6 +380,7 @@ UPLINKS = [
     ({"incarnation": 99}, REFUSED),  # another start of the job
     ({"generation": 1}, REFUSED),
     ({"job": "another"}, REFUSED),
+    ({"reducer": "r1"}, REFUSED),
     ({"group": 0}, INVALID),
     ({"group": 3}, INVALID),
     ({"relay": 257}, INVALID),
