@@ -203,8 +203,8 @@ def place_slots(lanes, owner, lives, shares=None):
 
 
 def place_relays(lanes, relays, lives, placed):
-    """Where the ranks of a group send the relayed chunks of each shard: (reducer, lane), or None: to their home. relays:
-    of the group, as in digest(); placed: the homes, as place() or place_slots() returns them."""
+    """Where the ranks of a group send relayed chunks of each shard: (reducer, lane), or None: to their home. relays: of
+    the group, as in digest(); placed: the homes, as place() or place_slots() returns them."""
     load, at = [0] * len(lanes), [None] * len(relays)
     living = [r for r, life in enumerate(lives) if life % 2 == 0 and r in relays]
 
@@ -222,7 +222,7 @@ def place_relays(lanes, relays, lives, placed):
 
 
 def fold(parts, groups, add, sent):
-    """The sum of a chunk in a deterministic job with groups. parts: the contributions of all ranks, decoded; groups: the
+    """The sum of a chunk in a deterministic job with groups. parts: the contribution of each rank, decoded; groups: the
     group of each; add: the op of two; sent: what is left of the sum of a group when its relay has sent it."""
     sums = {}
     for part, group in zip(parts, groups):

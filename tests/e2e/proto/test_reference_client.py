@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # run: beside-others no-tsan
 """The reference client of proto/python in jobs with C workers: over TCP and gRPC, with secrets, TLS, checksums, groups,
-sharded operations, encodings, several lanes and relays, while reducers are killed and return. Every result is checked on
-every rank.
+sharded operations, encodings, several lanes and relays, while reducers are killed and return. Every result is checked
+on every rank.
 
 Not under ThreadSanitizer: it reports races in Python's own gRPC.
 """

@@ -16,8 +16,8 @@ import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 FOLDER, READER = ROOT / "proto/vectors", ROOT / "proto/python"
-OUTPUTS = {"hex", "digest", "reducers_digest", "hash", "worker_mac", "reducer_mac", "places", "owner", "job", "encoded", "decoded",
-           "chunk_elems", "bytes"}  # fmt: skip
+OUTPUTS = {"hex", "digest", "reducers_digest", "hash", "worker_mac", "reducer_mac", "places", "owner", "job",
+           "encoded", "decoded", "chunk_elems", "bytes"}  # fmt: skip
 THEIRS = {"xxhash", "google", "grpc", "numpy"}  # packages of Debian
 
 
@@ -61,8 +61,8 @@ class Vectors(unittest.TestCase):
                 for entry in entries if section in self.vectors.CHECKS else []:
                     for key in OUTPUTS & set(entry):
                         value = entry[key]
-                        if (section, key) in (("bad", "hex"), ("placements", "owner"), ("slots", "owner"), ("relays", "owner"),
-                                              ("codes", "encoded"), ("sharded", "chunk_elems")):  # fmt: skip
+                        if (section, key) in (("bad", "hex"), ("placements", "owner"), ("slots", "owner"),
+                                              ("relays", "owner"), ("codes", "encoded"), ("sharded", "chunk_elems")):  # fmt: skip
                             continue  # another input may have the same output
                         if isinstance(value, list):
                             changed = value[:-1] + [[255, 0] if isinstance(value[-1], list) else value[-1] + 1]
