@@ -166,8 +166,9 @@ class Reference(unittest.TestCase):
             with self.subTest(words), harness.Cluster(reducers=2, lanes=2, config=config) as c:
                 self.done(self.start(c, 3, settings=settings, wire=wire))
 
-    def racks(self, rounds, settings, config, server=None, wire=None, lose=True):
-        """Four reducers, of which each relays for a group. r1 is killed, returns, and then r2 is killed."""
+    def racks(self, rounds, settings, config, server=None, wire=None, lose=True, flying=None):
+        """Four reducers, of which each relays for a group. r1 is killed, returns, and then r2 is killed. flying: as of
+        start(); nothing is relayed then."""
         groups = [{"name": name, "relays": [f"r{r}" for r in relays]} for name, relays in RACKS]
         config = {**config, "sharding": {"chunk_bytes": "16KiB"}, "groups": groups}
         with harness.Cluster(reducers=4, lanes=2, transport="tcp", config=config, start=False) as c:
@@ -175,8 +176,8 @@ class Reference(unittest.TestCase):
             c.server_config = {"reducers": reducers, "groups": groups, "logging": {"level": "debug"}, **(server or {})}
             for i in range(4):
                 c.start_reducer(i)
-            procs = self.start(c, rounds, [10, 20, 30] if lose else [], settings, wire=wire, racks=True)
-            for reducer in c.reducers:
+            procs = self.start(c, rounds, [10, 20, 30] if lose else [], settings, wire=wire, flying=flying, racks=True)
+            for reducer in c.reducers if flying is None else []:
                 reducer.wait_text("relay-joined")
             if lose:
                 self.gate(procs, 10)
@@ -215,6 +216,7 @@ class Reference(unittest.TestCase):
             settings, config, wire = self.encodings(*words)
             with self.subTest(words):
                 self.racks(3, settings, config, wire=wire, lose=False)
+                self.racks(3, settings, config, wire=wire, lose=False, flying=[])
 
     def test_reconfigure(self):
         """Reducers see no new connection."""

@@ -62,7 +62,8 @@ class Vectors(unittest.TestCase):
                     for key in OUTPUTS & set(entry):
                         value = entry[key]
                         if (section, key) in (("bad", "hex"), ("placements", "owner"), ("slots", "owner"),
-                                              ("relays", "owner"), ("codes", "encoded"), ("sharded", "chunk_elems")):  # fmt: skip
+                                              ("relays", "owner"), ("codes", "encoded"),
+                                              ("sharded", "chunk_elems")):  # fmt: skip
                             continue  # another input may have the same output
                         if isinstance(value, list):
                             changed = value[:-1] + [[255, 0] if isinstance(value[-1], list) else value[-1] + 1]
