@@ -54,6 +54,9 @@ struct rs_config_source {
 	struct rs_stamp stamp;  /* of its contents, or of earlier ones */
 };
 
+/* Whether a plan may have relays. */
+enum rs_plan_relays { RS_PLAN_RELAYS_AUTO, RS_PLAN_RELAYS_OFF };
+
 /* The configuration, after all checks of schema.c and config.c. */
 struct rs_config {
 	bool paranoid; /* not of the file: check all invariants after each turn of each loop */
@@ -162,6 +165,9 @@ struct rs_config {
 		uint64_t bandwidth;      /* of machines for which none is given, bits a second each way; 0: not given */
 		unsigned racks;
 		uint64_t uplink;      /* of each rack, bits a second each way; 0: not given */
+		unsigned spine;       /* machines that only reduce, in no rack */
+		int relays;           /* enum rs_plan_relays */
+		double price_uplink;  /* of a GB out of, and into, a rack; 0: not given */
 		double price_worker;  /* of a worker's machine for an hour; 0: not given */
 		double price_reducer; /* the same of a machine that only reduces */
 	} plan;

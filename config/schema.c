@@ -27,7 +27,8 @@ static const char *const tls_words[] = {"off", "on", "mutual", NULL};           
 static const char *const wire_words[] = {"same", "bf16", "fp8", "int8", "fp16", "int4", NULL}; /* as enum rs_wire */
 static const char *const rounding_words[] = {"nearest", "stochastic", NULL};
 static const char *const plan_wire_words[] = {"fp32", "bf16", "fp16", "fp8",
-					      "int8", "int4", NULL}; /* as enum rs_plan_wire */
+					      "int8", "int4", NULL};  /* as enum rs_plan_wire */
+static const char *const plan_relays_words[] = {"auto", "off", NULL}; /* as enum rs_plan_relays */
 static const char *const format_words[] = {"text", "json", NULL};
 
 #define LIST(array, least, most)                                                                                       \
@@ -360,6 +361,14 @@ const struct schema_key schema_keys[] = {
 {"plan", "uplink", SCHEMA_RATE, AT(plan, uplink), .min = KBIT(1), .max = GBIT(1000000), .zero_word = "unknown",
  .def = "unknown", .help = "Bandwidth, each way, with which each rack is joined to the others; required if there are "
  "several racks"},
+{"plan", "spine", SCHEMA_NUMBER, AT(plan, spine), .min = 1, .max = RS_REDUCERS_MAX, .zero = true, .def = "0",
+ .help = "Number of machines that only reduce and are in no rack: their links join them to what joins the racks, as in "
+ "a rack without workers. They are the last ones"},
+{"plan", "relays", SCHEMA_ENUM, AT(plan, relays), .words = plan_relays_words, .def = "auto",
+ .help = "Whether reducers may relay for the workers of their rack; `auto`: if that is faster"},
+{"plan", "price_uplink", SCHEMA_WEIGHT, AT(plan, price_uplink), .min = 1, .max = 1000000000000, .zero_word = "unknown",
+ .def = "unknown", .help = "Price of a GB (10^9 bytes) that leaves a rack or zone, and again of one that enters one, "
+ "in the same currency"},
 {"plan", "price_worker", SCHEMA_WEIGHT, AT(plan, price_worker), .min = 1, .max = 1000000000000,
  .zero_word = "unknown", .def = "unknown", .help = "Price of a worker's machine for an hour, in any currency"},
 {"plan", "price_reducer", SCHEMA_WEIGHT, AT(plan, price_reducer), .min = 1, .max = 1000000000000, .zero = true,
