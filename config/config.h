@@ -244,7 +244,8 @@ static inline const char *rs_config_address(const struct rs_config *cfg, const s
  * as ranges. */
 void rs_config_print(const struct rs_config *cfg, FILE *out);
 
-/* Writes the section `sharding` with the complete map, as rs_config_print does. */
+/* Writes the section `sharding` with the complete map, and `groups` if there are some, as
+ * rs_config_print does. */
 void rs_config_print_sharding(const struct rs_config *cfg, FILE *out);
 
 /* Writes the reference of all keys in Markdown, from the table of keys. */

@@ -34,7 +34,7 @@ enum file_arg {
 	FILES_OR_ADDRESSES_REQUIRED,
 };
 
-enum { OPTIONS_MAX = 16, FILES_MAX = 16, COMMAND_FOUND = 1 };
+enum { OPTIONS_MAX = 20, FILES_MAX = 16, COMMAND_FOUND = 1 };
 
 /* An option of a command. */
 struct option {

@@ -4,7 +4,7 @@
 $(eval $(call archive,libplan,deploy/ctl/plan))
 $(eval $(call archive,librender,deploy/ctl/render))
 plan_obj := $(patsubst %.c,$(B)/%.o,$(wildcard deploy/ctl/plan/*.c))
-$(addprefix $(B)/tests/unit/deploy/ctl/,test_plan test_plan_shares test_plan_far test_plan_lp): $(plan_obj)
+$(addprefix $(B)/tests/unit/deploy/ctl/,test_plan test_plan_shares test_plan_far test_plan_lp test_plan_relays): $(plan_obj)
 
 # archives are compressed with zlib, or else not compressed
 gzip_src := deploy/ctl/gzip_$(if $(filter on,$(ZLIB)),zlib,stored).c

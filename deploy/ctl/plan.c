@@ -2,6 +2,7 @@
 /* reductionctl plan: whether reducers help, and the shard map with the shortest time. */
 #include "deploy/ctl/plan/plan.h"
 
+#include "config/groups.h"
 #include "config/schema.h"
 #include "config/value.h"
 #include "deploy/ctl/ctl.h"
@@ -22,6 +23,9 @@ enum plan_option {
 	PLAN_STEP,
 	PLAN_RACKS,
 	PLAN_UPLINK,
+	PLAN_SPINE,
+	PLAN_MAY_RELAY,
+	PLAN_PRICE_UPLINK,
 	PLAN_PRICE_WORKER,
 	PLAN_PRICE_REDUCER,
 	PLAN_REDUCERS,
@@ -40,6 +44,9 @@ static const struct option plan_options[] = {
     [PLAN_STEP] = {"step", "TIME", "computing time of a training step, without its all-reduce: 300ms"},
     [PLAN_RACKS] = {"racks", "N", "racks over which all machines are spread evenly [1]"},
     [PLAN_UPLINK] = {"uplink", "RATE", "each way, from each rack to the others"},
+    [PLAN_SPINE] = {"spine", "N", "machines that only reduce and are in no rack: the last ones [0]"},
+    [PLAN_MAY_RELAY] = {"relays", "WHICH", "auto: reducers relay for their racks if it is faster; off [auto]"},
+    [PLAN_PRICE_UPLINK] = {"price-uplink", "PRICE", "of a GB that leaves a rack or zone, and of one that enters it"},
     [PLAN_PRICE_WORKER] = {"price-worker", "PRICE", "of a worker's machine for an hour, in any currency"},
     [PLAN_PRICE_REDUCER] = {"price-reducer", "PRICE", "of a machine that only reduces for an hour [0]"},
     [PLAN_REDUCERS] = {"reducers", "N", "number of reducers [those of FILE; without it one for each worker]"},
@@ -96,6 +103,11 @@ static int set_reducers(struct rs_config *cfg, unsigned keep, unsigned n, struct
 		return rs_oom(e, n * sizeof *list, "%u reducers", n);
 	cfg->reducers = list;
 	cfg->reducers_n = n;
+	for (size_t i = 0; i < (size_t)cfg->groups_n * cfg->sharding.shards; i++)
+		if (cfg->relays[i] >= keep)
+			cfg->relays[i] = RS_NO_RELAY;
+	if (n == 1)
+		groups_close(cfg);
 	if (cfg->job.min_reducers > n)
 		cfg->job.min_reducers = n;
 	for (unsigned i = keep, number = keep; i < n; i++) {
@@ -229,6 +241,7 @@ static void show_sharded(const struct plan *plan, const struct call *call, const
 static int show_plan(const struct plan *plan, const struct call *call, struct rs_config *cfg, struct rs_err *e)
 {
 	bool placeholders = !call->file || call->value[PLAN_REDUCERS], map = !placeholders && !call->value[PLAN_WRITE];
+	bool nodes = plan->relay && cfg->groups_n == 0 && cfg->workers_n < plan->net.workers;
 	int rc = plan_apply(plan, cfg, e);
 
 	if (rc == RS_OK && call->value[PLAN_WRITE])
@@ -244,8 +257,9 @@ static int show_plan(const struct plan *plan, const struct call *call, struct rs
 	if (call->value[PLAN_JSON])
 		return RS_OK;
 	if (call->value[PLAN_WRITE])
-		printf("written to %s%s\n", call->value[PLAN_WRITE],
-		       placeholders ? "; replace the addresses reducer-N:7600" : "");
+		printf("written to %s%s\n%s", call->value[PLAN_WRITE],
+		       placeholders ? "; replace the addresses reducer-N:7600" : "",
+		       nodes ? "replace the nodes worker-N of its groups\n" : "");
 	else if (map)
 		rs_config_print_sharding(cfg, stdout);
 	return RS_OK;

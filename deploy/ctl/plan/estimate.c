@@ -60,10 +60,10 @@ static void estimate_needs(struct plan *p, const struct rs_config *cfg)
 	double received, fewer = 1;
 
 	for (unsigned i = 1; i < p->reducers_n; i++)
-		if ((uint64_t)p->count[i] * cfg->reducers[busiest].lanes >
-		    (uint64_t)p->count[busiest] * cfg->reducers[i].lanes)
+		if (p->work[i] * cfg->reducers[busiest].lanes >
+		    p->work[busiest] * cfg->reducers[i].lanes * (1 + plan_slack))
 			busiest = i;
-	received = p->sent * p->net.workers * p->count[busiest] / p->shards;
+	received = p->sent * p->work[busiest];
 	if (p->sent > 0)
 		fewer = 1 - cpu_elements + cpu_elements * (double)p->bytes / p->sent;
 	needs->cpu_least = cpu_least * fewer + cpu_of_transport(cfg);
@@ -72,17 +72,21 @@ static void estimate_needs(struct plan *p, const struct rs_config *cfg)
 	needs->cores_least = p->time > 0 ? received / p->time / GIBIBYTE * needs->cpu_least : 0;
 	needs->cores_most = p->time > 0 ? received / p->time / GIBIBYTE * needs->cpu_most : 0;
 	needs->memory = memory_of(p, cfg, needs->lanes);
+	if (p->relay) /* a chunk also waits for the home's result */
+		needs->memory *= 2;
 	needs->ahead = cfg->sharding.decoupled ? rs_config_exchange(cfg).ahead : 0;
 	needs->retained = needs->ahead ? plan_retained(p, cfg, needs->ahead) : 0;
 }
 
+/* What leaves racks is the same whether it overlaps with computing or not. */
 static void estimate_cost(struct plan *p, unsigned overlap)
 {
 	double working = p->net.machines_n - p->dedicated_n, hours = STEPS_PRICED / SECONDS_PER_HOUR;
 
-	p->cost[overlap].ring = p->steps[overlap].ring * hours * working * p->price_worker;
+	p->cost[overlap].ring = p->steps[overlap].ring * hours * working * p->price_worker + p->way[PLAN_RING].price;
 	p->cost[overlap].reducers =
-	    p->steps[overlap].reducers * hours * (working * p->price_worker + p->dedicated_n * p->price_reducer);
+	    p->steps[overlap].reducers * hours * (working * p->price_worker + p->dedicated_n * p->price_reducer) +
+	    p->way[p->relay ? PLAN_RELAYS : PLAN_FLAT].price;
 }
 
 void plan_estimate(struct plan *p, const struct rs_config *cfg)

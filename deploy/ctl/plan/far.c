@@ -6,12 +6,13 @@
 
 #include <math.h>
 
-/* Returns the bytes a second of each connection to a reducer, for the plan's time. */
+/* Returns the bytes a second of each connection to a reducer, for the plan's time: those
+ * of a worker in its rack, for which it is both home and relay. */
 static double rate_of(const struct plan *p, const struct rs_config *cfg, unsigned r)
 {
 	if (p->time <= 0)
 		return 0;
-	return p->sent * p->count[r] / p->shards / p->time / cfg->reducers[r].lanes;
+	return p->sent * (p->count[r] + p->relayed[r]) / p->shards / p->time / cfg->reducers[r].lanes;
 }
 
 static double rtt_of(const struct rs_config *cfg, unsigned r)

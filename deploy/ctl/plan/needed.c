@@ -14,14 +14,16 @@ struct trial {
 	struct plan_net net;
 	double *share;    /* owned */
 	unsigned working; /* machines with workers */
-	double rate;      /* of the others */
+	unsigned spine;   /* machines at the spine, the first ones that are added */
+	bool may_relay;
+	double rate; /* of the others */
 };
 
 static int trial_init(struct trial *t, const struct plan *p, unsigned most, struct rs_err *e)
 {
 	size_t room = (size_t)p->net.machines_n + most;
 
-	*t = (struct trial){.rate = p->needed_rate};
+	*t = (struct trial){.rate = p->needed_rate, .spine = p->net.spine, .may_relay = p->may_relay};
 	t->net = (struct plan_net){.workers = p->net.workers, .racks_n = p->net.racks_n, .uplink = p->net.uplink};
 	t->net.machine = calloc(room, sizeof *t->net.machine);
 	t->share = calloc(room, sizeof *t->share);
@@ -45,9 +47,11 @@ static void trial_close(struct trial *t)
 /* Computes the time of the network with k >= 1 machines that only reduce. */
 static int trial_time(struct trial *t, unsigned k, double *ret, struct rs_err *e)
 {
+	bool relays;
 	int rc;
 
 	t->net.machines_n = t->working + k;
+	t->net.spine = t->spine < k ? t->spine : k;
 	for (unsigned m = t->working; m < t->net.machines_n; m++)
 		t->net.machine[m] = (struct plan_machine){.rate = t->rate, .reducers = 1};
 	free(t->net.rack);
@@ -55,9 +59,7 @@ static int trial_time(struct trial *t, unsigned k, double *ret, struct rs_err *e
 	rc = plan_net_spread(&t->net, e);
 	if (rc)
 		return rc;
-	plan_best(&t->net, t->share);
-	*ret = plan_time(&t->net, t->share);
-	return RS_OK;
+	return plan_fastest(&t->net, t->may_relay, t->share, ret, &relays, e);
 }
 
 /* Finds the smallest number of machines with which the network needs no longer than this,
@@ -99,7 +101,10 @@ static unsigned most_of(struct plan *p)
 		longest = fmax(longest, machine->workers / machine->rate);
 	}
 	p->needed_rate = rate > 0 ? rate : slowest;
-	most = ceil(p->net.workers / (p->needed_rate * longest) * (1 - plan_slack));
+	/* homes and relays get n S, and partial sums and results once for each other
+	 * rack */
+	most = p->net.workers + (p->may_relay ? 2 * (p->net.racks_n - 1.0) : 0);
+	most = ceil(most / (p->needed_rate * longest) * (1 - plan_slack));
 	most = ceil(most / p->net.racks_n) * p->net.racks_n; /* as many in each rack */
 	return (unsigned)fmin(most, NEEDED_MAX);
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The machines and racks of a job, and the load that a share of the work puts on their
  * links. */
+#include "deploy/ctl/plan/places.h"
 #include "deploy/ctl/plan/plan.h"
 
 #include <math.h>
@@ -18,7 +19,8 @@ struct source {
 /* The network under construction. */
 struct making {
 	struct plan_net *net;
-	struct source *source; /* by machine; section NULL: the rate is not known yet */
+	struct source *source;     /* by machine; section NULL: the rate is not known yet */
+	struct plan_places places; /* owned */
 	const struct rs_config *cfg;
 	struct rs_err *e;
 };
@@ -56,22 +58,43 @@ static int take_rate(struct making *k, unsigned m, uint64_t bandwidth, struct so
 	return RS_OK;
 }
 
+/* Returns the name of a worker's machine: of the list of workers, of the groups' nodes if
+ * they are as many as the workers, or else by number. */
+static const char *worker_host(const struct making *k, unsigned i, char buf[static RS_HOST_MAX])
+{
+	if (i < k->cfg->workers_n)
+		return k->cfg->workers[i].host;
+	if (k->cfg->workers_n == 0 && k->places.nodes_n == k->net->workers)
+		return plan_places_node(&k->places, i);
+	snprintf(buf, RS_HOST_MAX, "worker-%u", i);
+	return buf;
+}
+
 static int add_workers(struct making *k)
 {
 	const struct rs_config *cfg = k->cfg;
-	char name[32];
+	unsigned placed = 0, group;
+	char buf[RS_HOST_MAX];
 
 	for (unsigned i = 0; i < k->net->workers; i++) {
-		bool listed = i < cfg->workers_n;
-		unsigned m;
+		const char *host = worker_host(k, i, buf);
+		unsigned m = find_or_add(k->net, host);
 		int rc;
 
-		snprintf(name, sizeof name, "worker-%u", i);
-		m = find_or_add(k->net, listed ? cfg->workers[i].host : name);
 		k->net->machine[m].workers++;
-		rc = take_rate(k, m, listed ? cfg->workers[i].bandwidth : 0, (struct source){"workers", i});
+		rc = take_rate(k, m, i < cfg->workers_n ? cfg->workers[i].bandwidth : 0, (struct source){"workers", i});
 		if (rc)
 			return rc;
+		group = plan_places_of_host(&k->places, host);
+		if ((group == PLACES_NONE && placed) || (group != PLACES_NONE && placed < i))
+			return rs_fail(k->e, RS_ECONFIG,
+				       "groups: found some workers' machines in their nodes and addresses, but not %s, "
+				       "expected all of them or none",
+				       group == PLACES_NONE ? host : k->net->machine[0].host);
+		if (group == PLACES_NONE)
+			continue;
+		placed++;
+		k->net->machine[m].in = group + 1;
 	}
 	return RS_OK;
 }
@@ -81,10 +104,13 @@ static int add_reducers(struct making *k, unsigned *on)
 	const struct rs_config *cfg = k->cfg;
 
 	for (unsigned i = 0; i < cfg->reducers_n; i++) {
+		unsigned group = plan_places_of_reducer(&k->places, i);
 		int rc;
 
 		on[i] = find_or_add(k->net, cfg->reducers[i].host);
 		k->net->machine[on[i]].reducers++;
+		if (group != PLACES_NONE && !k->net->machine[on[i]].workers)
+			k->net->machine[on[i]].in = group + 1;
 		rc = take_rate(k, on[i], cfg->reducers[i].bandwidth, (struct source){"reducers", i});
 		if (rc)
 			return rc;
@@ -110,101 +136,148 @@ static int fill_rates(struct making *k)
 	return RS_OK;
 }
 
-/* Returns the rack of a machine: the i-th of n with workers, or the i-th of those that
- * only reduce. */
-static unsigned rack_of(const struct plan_net *net, bool has_workers, unsigned i, unsigned n)
+/* Returns the place of a machine that no group has: the i-th of n with workers, or the
+ * i-th of n that only reduce. */
+static unsigned place_of(const struct plan_net *net, bool has_workers, unsigned i, unsigned n)
 {
-	return has_workers ? (unsigned)((uint64_t)i * net->racks_n / n) : i % net->racks_n;
+	if (has_workers)
+		return (unsigned)((uint64_t)i * net->racks_n / n);
+	return i + net->spine < n ? i % net->racks_n : net->racks_n;
+}
+
+/* Sets `first` of all places, and fills order. place[m] is that of machine m. */
+static void fill_order(struct plan_net *net, const unsigned *place)
+{
+	for (unsigned r = 1; r < net->places_n; r++)
+		net->rack[r].first = net->rack[r - 1].first + net->rack[r - 1].machines_n;
+	for (unsigned r = 0; r < net->places_n; r++)
+		net->rack[r].machines_n = 0;
+	for (unsigned m = 0; m < net->machines_n; m++) {
+		struct plan_rack *of = &net->rack[place[m]];
+
+		net->order[of->first + of->machines_n++] = m;
+	}
 }
 
 int plan_net_spread(struct plan_net *net, struct rs_err *e)
 {
-	unsigned working = 0, of_kind[2] = {0, 0}, *rack = calloc(net->machines_n, sizeof *rack);
+	unsigned n[2] = {0, 0}, of_kind[2] = {0, 0}, *place = calloc(net->machines_n, sizeof *place);
 
-	net->rack = calloc(net->racks_n, sizeof *net->rack);
+	net->places_n = net->racks_n + (net->spine > 0);
+	net->rack = calloc(net->places_n, sizeof *net->rack);
 	net->order = calloc(net->machines_n, sizeof *net->order);
-	if (!rack || !net->rack || !net->order) {
-		free(rack);
+	if (!place || !net->rack || !net->order) {
+		free(place);
 		return rs_oom(e, 0, "the racks of %u machines", net->machines_n);
 	}
 	for (unsigned m = 0; m < net->machines_n; m++)
-		working += net->machine[m].workers > 0;
+		n[net->machine[m].workers > 0] += !net->machine[m].in;
 	for (unsigned m = 0; m < net->machines_n; m++) {
 		bool has_workers = net->machine[m].workers > 0;
 
-		rack[m] = rack_of(net, has_workers, of_kind[has_workers]++, working);
-		net->rack[rack[m]].workers += net->machine[m].workers;
-		net->rack[rack[m]].machines_n++;
+		if (net->machine[m].in)
+			place[m] = net->machine[m].in - 1;
+		else
+			place[m] = place_of(net, has_workers, of_kind[has_workers]++, n[has_workers]);
+		net->rack[place[m]].workers += net->machine[m].workers;
+		net->rack[place[m]].machines_n++;
 	}
-	for (unsigned r = 1; r < net->racks_n; r++)
-		net->rack[r].first = net->rack[r - 1].first + net->rack[r - 1].machines_n;
-	for (unsigned r = 0; r < net->racks_n; r++)
-		net->rack[r].machines_n = 0;
-	for (unsigned m = 0; m < net->machines_n; m++) {
-		struct plan_rack *of = &net->rack[rack[m]];
-
-		net->order[of->first + of->machines_n++] = m;
-	}
-	free(rack);
+	fill_order(net, place);
+	free(place);
 	return RS_OK;
 }
 
-/* Checks the racks against the machines with workers. */
+/* Checks the numbers of racks and of machines at the spine against the machines. */
 static int check_racks(const struct plan_net *net, const struct rs_config *cfg, struct rs_err *e)
 {
-	unsigned working = 0;
+	unsigned working = 0, others = 0;
 
-	for (unsigned m = 0; m < net->machines_n; m++)
+	for (unsigned m = 0; m < net->machines_n; m++) {
 		working += net->machine[m].workers > 0;
-	if (cfg->plan.racks > working)
+		others += net->machine[m].workers == 0 && !net->machine[m].in;
+	}
+	if (net->racks_n > working)
 		return rs_fail(e, RS_ECONFIG,
 			       "plan.racks: found %u, expected at most %u, the number of workers' machines",
-			       cfg->plan.racks, working);
-	if (cfg->plan.racks > 1 && cfg->plan.uplink == 0)
+			       net->racks_n, working);
+	if (net->racks_n > 1 && cfg->plan.uplink == 0)
 		return rs_fail(e, RS_ECONFIG,
 			       "plan.uplink: found no bandwidth of the %u racks, expected one there or from --uplink",
-			       cfg->plan.racks);
-	if (cfg->plan.racks == 1 && cfg->plan.uplink)
+			       net->racks_n);
+	if (net->racks_n == 1 && cfg->plan.uplink)
 		return rs_fail(e, RS_ECONFIG,
 			       "plan.uplink: found a bandwidth but one rack, expected several in plan.racks or from "
 			       "--racks");
+	if (cfg->plan.spine && net->racks_n == 1)
+		return rs_fail(e, RS_ECONFIG,
+			       "plan.spine: found %u machines but one rack, expected several in plan.racks or from "
+			       "--racks",
+			       cfg->plan.spine);
+	if (cfg->plan.spine > others)
+		return rs_fail(e, RS_ECONFIG,
+			       "plan.spine: found %u, expected at most %u, the number of machines that only reduce and "
+			       "are in no group",
+			       cfg->plan.spine, others);
 	return RS_OK;
+}
+
+/* Checks that all racks have workers. */
+static int check_groups(const struct plan_net *net, const struct rs_config *cfg, struct rs_err *e)
+{
+	for (unsigned r = 0; r < net->racks_n; r++)
+		if (net->rack[r].workers == 0)
+			return rs_fail(e, RS_ECONFIG, "groups[%u]: found no machine of a worker in %s, expected some",
+				       r, cfg->groups[r].name);
+	return RS_OK;
+}
+
+/* Makes the machines and racks. */
+static int make_net(struct making *k, unsigned *on)
+{
+	int rc = add_workers(k);
+
+	if (rc == RS_OK)
+		rc = add_reducers(k, on);
+	if (rc == RS_OK)
+		rc = fill_rates(k);
+	if (rc == RS_OK)
+		rc = check_racks(k->net, k->cfg, k->e);
+	if (rc == RS_OK)
+		rc = plan_net_spread(k->net, k->e);
+	return rc ? rc : check_groups(k->net, k->cfg, k->e);
 }
 
 int plan_net_init(struct plan_net *ret, unsigned *on, const struct rs_config *cfg, struct rs_err *e)
 {
 	unsigned workers = cfg->plan.workers ? cfg->plan.workers : cfg->workers_n;
-	struct plan_net net = {.workers = workers, .racks_n = cfg->plan.racks};
+	struct plan_net net = {.racks_n = plan_racks(cfg), .spine = cfg->plan.spine};
 	struct making k = {.net = &net, .cfg = cfg, .e = e};
-	int rc;
+	int rc = plan_places_init(&k.places, cfg, e);
 
-	if (workers < 2)
-		return rs_fail(
+	if (rc)
+		return rc;
+	net.workers = workers = workers ? workers : k.places.nodes_n;
+	if (workers < 2) {
+		rc = rs_fail(
 		    e, RS_ECONFIG,
 		    "plan.workers: found %s, expected at least 2, there, in the list workers, or from --workers",
 		    workers ? "1 worker" : "no workers");
-
+		goto close_places;
+	}
 	net.uplink = (double)cfg->plan.uplink / 8;
 	net.machine = calloc(workers + cfg->reducers_n, sizeof *net.machine);
 	k.source = calloc(workers + cfg->reducers_n, sizeof *k.source);
 	if (net.machine && k.source)
-		rc = add_workers(&k);
+		rc = make_net(&k, on);
 	else
 		rc = rs_oom(e, 0, "the machines of %u workers", workers);
-	if (rc == RS_OK)
-		rc = add_reducers(&k, on);
-	if (rc == RS_OK)
-		rc = fill_rates(&k);
-	if (rc == RS_OK)
-		rc = check_racks(&net, cfg, e);
-	if (rc == RS_OK)
-		rc = plan_net_spread(&net, e);
-
 	free(k.source);
 	if (rc)
 		plan_net_close(&net);
 	else
 		*ret = net;
+close_places:
+	plan_places_close(&k.places);
 	return rc;
 }
 

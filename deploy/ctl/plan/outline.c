@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What can be said without the number of workers or the bandwidth: times relative to that
  * of one link, if all links are equal. */
+#include "deploy/ctl/plan/places.h"
 #include "deploy/ctl/plan/plan.h"
 
 #include <math.h>
@@ -46,7 +47,7 @@ bool plan_is_outline(const struct rs_config *cfg)
 		known = known || cfg->workers[i].bandwidth;
 	for (unsigned i = 0; i < cfg->reducers_n; i++)
 		known = known || cfg->reducers[i].bandwidth;
-	return cfg->plan.racks == 1 && (!known || (workers_of(cfg) == 0 && all));
+	return plan_racks(cfg) == 1 && (!known || (workers_of(cfg) == 0 && all));
 }
 
 /* Returns the i-th row; false after the last one. */

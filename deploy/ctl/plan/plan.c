@@ -1,215 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* From the machines to the best shares, and from shares to whole shards. */
+/* What a plan is made for, and the order in which it is made. */
 #include "deploy/ctl/plan/plan.h"
 
-#include "config/groups.h"
-#include "config/shardmap.h"
+#include "deploy/ctl/plan/places.h"
+#include "deploy/ctl/plan/relays.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-
-enum { SHARDS_LEAST = 64 };
-
-/* Limit for the extra time of an all-reduce that whole shards cost. */
-static const double rounding_max = 1.02;
-
-/* Shares while they are rounded to whole shards. A block has as many shards as reducers
- * have lanes, if that is one number. */
-struct rounding {
-	struct plan *plan;
-	const double *best;    /* share of each machine */
-	unsigned *count;       /* blocks of each reducer */
-	unsigned *machine;     /* blocks of each machine */
-	double *share;         /* machine[] by all blocks */
-	unsigned block, least; /* shards of a block; initial number of blocks */
-};
-
-static double best_of(const struct rounding *r, unsigned reducer)
-{
-	unsigned m = r->plan->on[reducer];
-
-	return r->best[m] / r->plan->net.machine[m].reducers;
-}
-
-/* Returns the reducer whose machine is finished first with one more block; of equal ones
- * the one that is furthest behind. */
-static unsigned next_reducer(const struct rounding *r, unsigned blocks)
-{
-	const struct plan_net *net = &r->plan->net;
-	double soonest = INFINITY, behind = 0;
-	unsigned best = 0;
-
-	for (unsigned i = 0; i < r->plan->reducers_n; i++) {
-		unsigned m = r->plan->on[i];
-		double time =
-		    plan_load(net, net->machine[m].workers, (r->machine[m] + 1.0) / blocks) / net->machine[m].rate;
-		double lacks = best_of(r, i) * blocks - r->count[i];
-
-		if (time > soonest * (1 + 1e-9) || (time > soonest * (1 - 1e-9) && lacks <= behind))
-			continue;
-		soonest = time;
-		behind = lacks;
-		best = i;
-	}
-	return best;
-}
-
-/* Assigns that many blocks, and returns the time of the network. */
-static double round_to(struct rounding *r, unsigned blocks)
-{
-	struct plan *p = r->plan;
-	unsigned given = 0;
-
-	memset(r->machine, 0, p->net.machines_n * sizeof *r->machine);
-	for (unsigned i = 0; i < p->reducers_n; i++) {
-		r->count[i] = (unsigned)(best_of(r, i) * blocks * (1 + 1e-12));
-		r->machine[p->on[i]] += r->count[i];
-		given += r->count[i];
-	}
-	for (; given < blocks; given++) {
-		unsigned next = next_reducer(r, blocks);
-
-		r->count[next]++;
-		r->machine[p->on[next]]++;
-	}
-	for (unsigned m = 0; m < p->net.machines_n; m++)
-		r->share[m] = (double)r->machine[m] / blocks;
-	return plan_time(&p->net, r->share);
-}
-
-/* Returns the largest factor by which a reducer of a machine is above its part. */
-static double unevenness(const struct rounding *r)
-{
-	double most = 1;
-
-	for (unsigned m = 0; m < r->plan->net.machines_n; m++)
-		if (r->best[m] > 0)
-			most = fmax(most, r->share[m] / r->best[m]);
-	return most;
-}
-
-/* Chooses the number of blocks: few, so that short operations use all reducers too, but
- * enough for the shares. If several numbers are equally fast (for example because
- * reducers do not matter), it takes the one with the most even shares. */
-static unsigned choose_blocks(struct rounding *r, double optimum)
-{
-	unsigned best = 0, blocks = r->least;
-	double best_time = INFINITY, best_uneven = INFINITY;
-
-	for (unsigned limit = 2 * SHARDS_LEAST; limit <= PLAN_SHARDS_MAX; limit *= 2) {
-		for (; blocks * r->block <= limit; blocks++) {
-			double time = round_to(r, blocks), uneven = unevenness(r);
-
-			if (time > best_time * (1 + 1e-6) ||
-			    (time > best_time * (1 - 1e-6) && uneven > best_uneven * (1 - 1e-6)))
-				continue;
-			best_time = time;
-			best_uneven = uneven;
-			best = blocks;
-		}
-		if (best_time <= optimum * rounding_max)
-			break;
-	}
-	return best;
-}
-
-/* Chooses the shards of a block: 1, unless all reducers that get blocks have the same
- * number of lanes and the shards suffice. */
-static void choose_block(struct rounding *r, const struct rs_config *cfg)
-{
-	unsigned used = 0, lanes = 0;
-	bool same = true;
-
-	for (unsigned i = 0; i < cfg->reducers_n; i++) {
-		if (best_of(r, i) < 1.0 / PLAN_SHARDS_MAX)
-			continue;
-		same = same && (used == 0 || cfg->reducers[i].lanes == lanes);
-		lanes = cfg->reducers[i].lanes;
-		used++;
-	}
-	r->block = same && used * lanes <= PLAN_SHARDS_MAX ? lanes : 1;
-	if (r->block == 0)
-		r->block = 1;
-	r->least = (SHARDS_LEAST + r->block - 1) / r->block;
-	if (r->least < used)
-		r->least = used;
-}
-
-/* Chooses the shards, and fills count, share, owner and times of the plan from the best
- * shares. */
-static int make_whole(struct plan *p, const double *best, const struct rs_config *cfg, struct rs_err *e)
-{
-	struct rounding r = {.plan = p, .best = best, .count = p->count, .share = p->share};
-	double optimum = plan_time(&p->net, best);
-	unsigned blocks;
-
-	r.machine = calloc(p->net.machines_n, sizeof *r.machine);
-	if (!r.machine)
-		return rs_oom(e, p->net.machines_n * sizeof *r.machine, "the plan");
-	choose_block(&r, cfg);
-	blocks = choose_blocks(&r, optimum);
-	if (r.block > 1 && round_to(&r, blocks) > optimum * rounding_max) {
-		r.least *= r.block;
-		r.block = 1;
-		blocks = choose_blocks(&r, optimum);
-	}
-	p->time = round_to(&r, blocks) * p->sent;
-	p->shards = blocks * r.block;
-	for (unsigned i = 0; i < p->reducers_n; i++)
-		p->count[i] *= r.block;
-	free(r.machine);
-	p->owner = calloc(p->shards, sizeof *p->owner);
-	if (!p->owner)
-		return rs_oom(e, p->shards * sizeof *p->owner, "the shard map");
-	return shardmap_interleave(p->owner, p->shards, p->count, p->reducers_n, e);
-}
-
-/* Computes the least time if other machines reduced: all of the workers too, or only
- * those without workers; 0 if there are none. share is scratch. */
-static int time_with(const struct plan_net *net, bool mixed, double *share, double *ret_time, struct rs_err *e)
-{
-	struct plan_net other = *net;
-	unsigned reducing = 0;
-
-	other.machine = calloc(net->machines_n, sizeof *other.machine);
-	if (!other.machine)
-		return rs_oom(e, net->machines_n * sizeof *other.machine, "the plan");
-	memcpy(other.machine, net->machine, net->machines_n * sizeof *other.machine);
-	for (unsigned m = 0; m < net->machines_n; m++) {
-		if (other.machine[m].workers)
-			other.machine[m].reducers = mixed;
-		reducing += other.machine[m].reducers;
-	}
-	*ret_time = 0;
-	if (reducing) {
-		plan_best(&other, share);
-		*ret_time = plan_time(&other, share);
-	}
-	free(other.machine);
-	return RS_OK;
-}
-
-/* Computes all times but that of the map; best becomes the best shares. */
-static int compare(struct plan *p, double *best, struct rs_err *e)
-{
-	int rc = time_with(&p->net, true, best, &p->mixed, e);
-
-	if (rc == RS_OK)
-		rc = time_with(&p->net, false, best, &p->dedicated, e);
-	if (rc)
-		return rc;
-	plan_best(&p->net, best);
-	p->mixed *= p->sent;
-	p->dedicated *= p->sent;
-	p->optimum = plan_time(&p->net, best) * p->sent;
-	p->ring = plan_ring(&p->net, 1) * p->elements;
-	p->ring_ranks = plan_ring(&p->net, p->ranks) * p->elements;
-	p->least = plan_least(&p->net) * p->sent;
-	for (unsigned m = 0; m < p->net.machines_n; m++)
-		p->dedicated_n += p->net.machine[m].workers == 0;
-	return RS_OK;
-}
 
 /* Takes how gradients are sent. In the end the wider one of both directions counts. A
  * ring has no 8 or 4 bits: what encoded gradients are compared with is a ring of 16
@@ -232,15 +30,40 @@ static void take_wire(struct plan *p, const struct rs_config *cfg)
 	p->ring_name = bytes < size ? "a 16-bit ring" : "a ring";
 }
 
+/* Returns why reducers cannot relay although there are racks; NULL if they can. */
+static const char *relays_lack(const struct rs_config *cfg)
+{
+	if (cfg->reducers_n < 2)
+		return "there is one reducer";
+	if (!cfg->job.retain)
+		return "job.failover is fail";
+	if (cfg->sharding.rebalance == RS_REBALANCE_ON)
+		return "sharding.rebalance is on";
+	if (rs_config_has_slots(cfg))
+		return "the racks of slots are not known";
+	return plan_racks(cfg) > RS_GROUPS_MAX ? "there are more than 64 racks" : NULL;
+}
+
+/* Decides whether the plan may have relays. */
+static void take_relays(struct plan *p, const struct rs_config *cfg)
+{
+	if ((plan_racks(cfg) == 1 && !cfg->groups_n) || cfg->plan.relays == RS_PLAN_RELAYS_OFF)
+		return;
+	p->no_relays = plan_racks(cfg) == 1 ? "the groups of the file need --uplink" : relays_lack(cfg);
+	p->may_relay = !p->no_relays;
+}
+
 /* Takes what the configuration says about the training. */
 static int take_training(struct plan *p, const struct rs_config *cfg, struct rs_err *e)
 {
 	p->bytes = cfg->plan.bytes;
 	p->ranks = cfg->plan.ranks_per_node;
 	take_wire(p, cfg);
+	take_relays(p, cfg);
 	p->step = cfg->plan.step_ms / 1e3;
 	p->price_worker = cfg->plan.price_worker;
 	p->price_reducer = cfg->plan.price_reducer;
+	p->price_uplink = cfg->plan.price_uplink;
 	if (p->price_reducer > 0 && p->price_worker == 0)
 		return rs_fail(e, RS_ECONFIG,
 			       "plan.price_worker: found no price beside plan.price_reducer, expected one there or "
@@ -248,22 +71,71 @@ static int take_training(struct plan *p, const struct rs_config *cfg, struct rs_
 	return RS_OK;
 }
 
+static int make_arrays(struct plan *p, struct rs_err *e)
+{
+	size_t machines = p->net.machines_n;
+
+	p->relayed = calloc(p->reducers_n, sizeof *p->relayed);
+	p->work = calloc(p->reducers_n, sizeof *p->work);
+	p->share = calloc(machines, sizeof *p->share);
+	p->load = calloc(machines, sizeof *p->load);
+	p->uplink = calloc(p->net.places_n, sizeof *p->uplink);
+	if (!p->relayed || !p->work || !p->share || !p->load || !p->uplink)
+		return rs_oom(e, machines * sizeof *p->share, "the plan");
+	return RS_OK;
+}
+
+/* Makes the map of a plan with relays. If whole shards make it too slow, there is none:
+ * owner remains NULL. */
+static int make_relays(struct plan *p, const struct rs_config *cfg, struct rs_err *e)
+{
+	struct plan_split split;
+	double time;
+	int rc = plan_split_best(&split, &time, &p->net, e);
+
+	if (rc)
+		return rc;
+	rc = plan_relay_map(p, &split, cfg, e);
+	plan_split_close(&split);
+	if (rc || p->time * plan_gain_min <= p->flat)
+		return rc;
+	free(p->owner);
+	free(p->relay);
+	p->owner = p->relay = NULL;
+	memset(p->relayed, 0, p->reducers_n * sizeof *p->relayed);
+	p->optimum = p->flat;
+	return RS_OK;
+}
+
+/* Makes the times and the map. */
+static int make_map(struct plan *p, const struct rs_config *cfg, struct rs_err *e)
+{
+	double *best = calloc(p->net.machines_n, sizeof *best);
+	bool relays = false;
+	int rc;
+
+	if (!best)
+		return rs_oom(e, p->net.machines_n * sizeof *best, "the plan");
+	rc = plan_times(p, best, &relays, e);
+	if (rc == RS_OK && relays)
+		rc = make_relays(p, cfg, e);
+	if (rc == RS_OK && !p->owner)
+		rc = plan_whole(p, best, cfg, e);
+	free(best);
+	return rc;
+}
+
 /* Makes everything of a plan whose network and first fields are set. */
 static int make_rest(struct plan *p, const struct rs_config *cfg, struct rs_err *e)
 {
-	double *best = calloc(p->net.machines_n, sizeof *best);
-	int rc;
+	int rc = make_arrays(p, e);
 
-	p->share = calloc(p->net.machines_n, sizeof *p->share);
-	if (p->share && best)
-		rc = compare(p, best, e);
-	else
-		rc = rs_oom(e, p->net.machines_n * sizeof *p->share, "the plan");
 	if (rc == RS_OK)
-		rc = make_whole(p, best, cfg, e);
-	free(best);
+		rc = make_map(p, cfg, e);
 	if (rc == RS_OK)
 		rc = plan_count_needed(p, e);
+	if (rc == RS_OK)
+		rc = plan_ways(p, e);
 	if (rc)
 		return rc;
 	plan_far(p, cfg);
@@ -301,18 +173,9 @@ void plan_close(struct plan *p)
 	free(p->count);
 	free(p->share);
 	free(p->owner);
-}
-
-int plan_apply(const struct plan *p, struct rs_config *cfg, struct rs_err *e)
-{
-	uint16_t *owner = calloc(p->shards, sizeof *owner);
-
-	if (!owner)
-		return rs_oom(e, p->shards * sizeof *owner, "the shard map");
-	memcpy(owner, p->owner, p->shards * sizeof *owner);
-	if (groups_set_map(cfg, owner, p->shards, e)) {
-		free(owner);
-		return RS_ENOMEM;
-	}
-	return RS_OK;
+	free(p->relayed);
+	free(p->relay);
+	free(p->load);
+	free(p->uplink);
+	free(p->work);
 }

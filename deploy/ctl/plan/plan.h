@@ -9,12 +9,16 @@
  * link needs for that. The best shares are those for which this is least; all x(m) >= 0
  * and their sum is 1.
  *
+ * With several racks reducers may also relay for the workers of their rack: relays.h.
+ *
  * A plan is made in this order: net.c (machines, racks, loads of links) -> shares.c (the
- * best shares, by bisection of the time) -> plan.c (whole shards) -> needed.c (how many
- * machines that only reduce suffice), far.c (long links), estimate.c (steps, prices,
- * cores, memory) -> verdict.c (a sentence) -> print.c, print_far.c, print_json.c.
- * outline.c says what can be said without the number of workers or the bandwidth,
- * sharded.c what sharded training gains.
+ * best shares, by bisection of the time), relays.c (the best parts with relays, by a
+ * linear program: kinds.c, lp.c), times.c (the faster of both) -> whole.c, relay_map.c
+ * (whole shards) -> needed.c (how many machines that only reduce suffice), far.c (long
+ * links), racks.c (other ways between racks), estimate.c (steps, prices, cores, memory)
+ * -> verdict.c (a sentence) -> print.c, print_racks.c, print_far.c, print_json.c. plan.c
+ * calls them. outline.c says what can be said without the number of workers or the
+ * bandwidth, sharded.c what sharded training gains.
  *
  * Any thread; nothing here does I/O but printing. Times are seconds, for one byte where
  * they are "of a network". */
@@ -31,17 +35,21 @@
 #include <stdint.h>
 #include <stdio.h>
 
-enum { PLAN_SHARDS_MAX = 1024 };
+enum { PLAN_SHARDS_LEAST = 64, PLAN_SHARDS_MAX = 1024 };
 
 /* The factor by which reducers must be faster than a ring to be worth it; the tolerance
  * of times. */
 static const double plan_gain_min = 1.02, plan_slack = 1e-9;
+
+/* Limit for the factor by which whole shards make an all-reduce slower. */
+static const double plan_rounding_max = 1.02;
 
 /* A machine and its link. */
 struct plan_machine {
 	char host[RS_HOST_MAX];
 	double rate;                /* bytes a second, each way; > 0 */
 	unsigned workers, reducers; /* on it; not both 0 */
+	unsigned in;                /* 1 + the rack that the file's groups give; 0: none */
 };
 
 /* A rack: its workers, and its machines as a part of the network's `order`. */
@@ -50,15 +58,19 @@ struct plan_rack {
 };
 
 /* All machines: those of the workers first, by rank, then the others in the order of
- * their reducers. Machines with workers are spread over the racks in this order, the
- * others are dealt to them in turn. */
+ * their reducers. Those that the file's groups place in no rack are placed in this
+ * order: machines with workers are spread over the racks, the last `spine` others are
+ * in no rack, those before them are dealt to the racks in turn. The machines at the
+ * spine are a place behind the racks, which has no uplink. */
 struct plan_net {
 	struct plan_machine *machine; /* owned */
 	unsigned machines_n;
 	unsigned workers;       /* the sum over all machines, >= 2 */
-	struct plan_rack *rack; /* owned */
+	struct plan_rack *rack; /* owned; places_n of them */
 	unsigned racks_n;       /* >= 1 */
-	unsigned *order;        /* owned; all machines, rack by rack */
+	unsigned spine;         /* machines without workers at the spine; 0 if there is one rack */
+	unsigned places_n;      /* racks_n, and 1 for the spine if it has machines */
+	unsigned *order;        /* owned; all machines, place by place */
 	double uplink;          /* of each rack, bytes a second each way; > 0 if there are several */
 };
 
@@ -68,8 +80,8 @@ struct plan_net {
 int plan_net_init(struct plan_net *ret, unsigned *on, const struct rs_config *cfg, struct rs_err *e);
 void plan_net_close(struct plan_net *net);
 
-/* Fills rack and order, which are not set yet, from the machines and racks_n. Errors:
- * RS_ENOMEM, then the network must be closed. */
+/* Fills rack, places_n and order, which are not set yet, from the machines, racks_n and
+ * spine. Errors: RS_ENOMEM, then the network must be closed. */
 int plan_net_spread(struct plan_net *net, struct rs_err *e);
 
 /* Returns what a machine or rack with these workers and this share receives, and sends,
@@ -101,6 +113,30 @@ double plan_equal_time(unsigned n, unsigned k, unsigned g);
  * equally fast, the share of each machine of a rack, and of each rack, is in proportion
  * to the most that it could take. At least one machine must have a reducer. */
 void plan_best(const struct plan_net *net, double *share);
+
+/* Computes the least time of the network: with relays, if they are allowed and faster
+ * by at least plan_gain_min, which *ret_relays tells. share[machines_n] is scratch.
+ * Errors: RS_ENOMEM. */
+int plan_fastest(const struct plan_net *net, bool may_relay, double *share, double *ret_time, bool *ret_relays,
+		 struct rs_err *e);
+
+/* Ways to all-reduce between racks. */
+enum plan_way {
+	PLAN_RING,        /* a ring of the workers, rack by rack */
+	PLAN_RANDOM_RING, /* a ring of the workers in random order, on average */
+	PLAN_2D_RING,     /* rings in each rack, then across the racks, pipelined */
+	PLAN_FLAT,        /* the reducers of the plan without relays */
+	PLAN_RELAYS,      /* the plan, if it has relays */
+	PLAN_WAYS
+};
+
+/* What a way needs. */
+struct plan_cost {
+	double time;   /* of an all-reduce; 0: the way does not exist */
+	double uplink; /* the most that an uplink carries each way, as a multiple of the gradients */
+	double leave;  /* bytes that leave a rack, or the spine, in an all-reduce, all together */
+	double price;  /* of 1000 all-reduces; 0: no price is given */
+};
 
 /* Whether reducers help, with the reason. */
 enum plan_reason {
@@ -166,6 +202,15 @@ struct plan {
 	uint16_t *owner; /* owned; reducer of each shard */
 	unsigned shards, reducers_n;
 
+	unsigned *relayed;     /* owned; shards that each reducer relays for its rack, may be 0 */
+	uint16_t *relay;       /* owned; [racks_n * shards]: reducer that relays a shard for a rack, RS_NO_RELAY: none;
+				  NULL: the plan has no relays */
+	double *load;          /* owned; what each machine's link carries each way, as a multiple of S */
+	double *uplink;        /* owned; the same of each rack's uplink, and of all links to the spine */
+	double *work;          /* owned; what each reducer receives, from its own machine too, as a multiple of S */
+	bool may_relay;        /* relays were considered */
+	const char *no_relays; /* why they were not, if nobody asked for that; else NULL */
+
 	uint64_t bytes;                     /* of the gradients in float32 */
 	double sent;                        /* bytes that each worker sends to reducers */
 	double elements;                    /* bytes of the gradients as a ring sends them */
@@ -178,9 +223,15 @@ struct plan {
 	double time, optimum; /* with this map; without rounding to whole shards */
 	double ring, least;   /* as plan_ring() with one member, and plan_least() */
 	double ring_ranks;    /* as plan_ring() with all ranks as members */
+	double flat;          /* as `optimum`, without relays */
 	double mixed;         /* the best time if each worker's machine had a reducer too */
 	double dedicated;     /* the best time with only the machines without workers; 0: there are none */
 	unsigned dedicated_n; /* machines without workers */
+	double at_spine;      /* the best time with spine_n machines at the spine instead of the racks; 0: not faster */
+	unsigned spine_n;
+
+	struct plan_cost way[PLAN_WAYS]; /* all 0 if there is one rack */
+	double price_uplink;             /* of a GB that leaves, and again of one that enters, a rack; 0: not given */
 
 	/* how many machines that only reduce suffice, instead of all reducers; their
 	 * links have needed_rate, bytes a second: that of the best such machine, or of
@@ -194,13 +245,25 @@ struct plan {
 	struct plan_needs needs;
 	struct plan_far far;
 	enum plan_reason reason;
-	char verdict[640]; /* a sentence that begins with "yes" or "no"; its parts are separated by "; " */
+	char verdict[800]; /* a sentence that begins with "yes" or "no"; its parts are separated by "; " */
 };
 
 /* Plans for cfg; ignores the map of cfg. Release it with plan_close(). Errors: those of
  * plan_net_init(). */
 int plan_make(struct plan *ret, const struct rs_config *cfg, struct rs_err *e);
 void plan_close(struct plan *p);
+
+/* Fills all times but `time`, dedicated_n and spine_n from the network and the sizes, and
+ * best[machines_n] with the best shares. *ret_relays: whether relays are faster. Errors:
+ * RS_ENOMEM. */
+int plan_times(struct plan *p, double *best, bool *ret_relays, struct rs_err *e);
+
+/* Fills the map of a plan without relays from the best shares: shards, count, share,
+ * owner, load, uplink, work and time. Errors: RS_ENOMEM. */
+int plan_whole(struct plan *p, const double *best, const struct rs_config *cfg, struct rs_err *e);
+
+/* Fills way. Errors: RS_ENOMEM. */
+int plan_ways(struct plan *p, struct rs_err *e);
 
 /* Fills needed_* from the fields before them. Errors: RS_ENOMEM. */
 int plan_count_needed(struct plan *p, struct rs_err *e);
@@ -225,7 +288,9 @@ void plan_estimate(struct plan *p, const struct rs_config *cfg);
 /* Fills reason and verdict from the fields before them. */
 void plan_verdict(struct plan *p);
 
-/* Gives cfg the plan's shard map. Errors: RS_ENOMEM. */
+/* Gives cfg the plan's shard map and relays. If there are relays but no groups, it makes
+ * one of each rack, with the names of its workers' machines. If the groups were not the
+ * racks of the plan, it deals their relays anew. Errors: RS_ENOMEM. */
 int plan_apply(const struct plan *p, struct rs_config *cfg, struct rs_err *e);
 
 /* Returns the word for a reason in JSON. */

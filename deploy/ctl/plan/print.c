@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Output of a plan as text, which may precede the map in a file if it is made of
  * comments. */
-#include "deploy/ctl/plan/plan.h"
+#include "deploy/ctl/plan/print.h"
 
 #include "config/value.h"
 
@@ -9,54 +9,7 @@
 #include <math.h>
 #include <string.h>
 
-/* Where the lines of a plan go: each after a prefix, such as "# ". */
-struct page {
-	const struct plan *p;
-	const struct rs_config *cfg;
-	const char *prefix;
-	FILE *out;
-};
-
-/* A row of the table of links: machines, or racks, that are alike. */
-struct row {
-	const char *first, *last; /* names; the same if it is one */
-	double rate, share, load;
-	unsigned workers, reducers;
-};
-
-static bool limits(const struct plan *p, double load, double rate)
-{
-	return p->time > 0 && load / rate * p->sent > p->time * (1 - 1e-6);
-}
-
-static bool is_alike(const struct plan *p, unsigned a, unsigned b)
-{
-	const struct plan_machine *first = &p->net.machine[a], *second = &p->net.machine[b];
-
-	return first->workers == second->workers && first->reducers == second->reducers &&
-	       first->rate == second->rate && fabs(p->share[a] - p->share[b]) < 1e-9;
-}
-
-/* Returns the last of the machines from m on that are like m. */
-static unsigned last_alike(const struct plan *p, unsigned m)
-{
-	unsigned last = m;
-
-	while (last + 1 < p->net.machines_n && is_alike(p, m, last + 1))
-		last++;
-	return last;
-}
-
-static unsigned rack_reducers(const struct plan_net *net, unsigned r)
-{
-	unsigned n = 0;
-
-	for (unsigned i = 0; i < net->rack[r].machines_n; i++)
-		n += net->machine[net->order[net->rack[r].first + i]].reducers;
-	return n;
-}
-
-static void print_encodings(const struct page *g)
+static void print_encodings(const struct plan_page *g)
 {
 	const struct plan *p = g->p;
 	char sent[32], ring[32];
@@ -69,10 +22,10 @@ static void print_encodings(const struct page *g)
 	fprintf(g->out, " (%s: %s)", p->ring_name, ring);
 }
 
-static void print_head(const struct page *g)
+static void print_head(const struct plan_page *g)
 {
 	const struct plan *p = g->p;
-	char size[32], sent[32], rate[32];
+	char size[32], sent[32];
 
 	plan_format_bytes((double)p->bytes, size, sizeof size);
 	plan_format_bytes(p->sent, sent, sizeof sent);
@@ -91,14 +44,10 @@ static void print_head(const struct page *g)
 		fprintf(g->out,
 			"%swith a reducer in all of its slots; the job starts with %u: --reducers %u predicts that\n",
 			g->prefix, g->cfg->job.min_reducers, g->cfg->job.min_reducers);
-	if (p->net.racks_n == 1)
-		return;
-	value_format_rate((uint64_t)(p->net.uplink * 8 + 0.5), rate, sizeof rate);
-	fprintf(g->out, "%sspread evenly over %u racks, each joined to the others with %s\n", g->prefix, p->net.racks_n,
-		rate);
+	plan_print_places(g);
 }
 
-static void print_row(const struct page *g, const char *what, struct plan_pair of, const char *gain)
+static void print_row(const struct plan_page *g, const char *what, struct plan_pair of, const char *gain)
 {
 	char ring[32] = "", reducers[32] = "";
 
@@ -121,7 +70,7 @@ static void format_percent(double percent, const char *above, const char *below,
 		snprintf(buf, size, "%.0f %% %s", fabs(percent), percent > 0 ? above : below);
 }
 
-static void print_steps(const struct page *g)
+static void print_steps(const struct plan_page *g)
 {
 	static const char *const steps[] = {"step, if nothing overlaps with computing",
 					    "step, if all of it overlaps with computing"};
@@ -142,7 +91,7 @@ static void print_steps(const struct page *g)
 	}
 }
 
-static void print_times(const struct page *g)
+static void print_times(const struct plan_page *g)
 {
 	const struct plan *p = g->p;
 	char text[64] = "";
@@ -164,72 +113,12 @@ static void print_times(const struct page *g)
 	print_steps(g);
 }
 
-static void print_link(const struct page *g, const struct row *row)
-{
-	double busy = g->p->time > 0 ? row->load / row->rate * g->p->sent / g->p->time : 0;
-	char name[64], rate[32];
-
-	if (strcmp(row->first, row->last) != 0)
-		snprintf(name, sizeof name, "%.28s .. %.28s", row->first, row->last);
-	else
-		snprintf(name, sizeof name, "%.63s", row->first);
-	value_format_rate((uint64_t)(row->rate * 8 + 0.5), rate, sizeof rate);
-	fprintf(g->out, "%s  %-26s %9s %7u %8u %7.2f%% %7.3fx %4.0f%%%s\n", g->prefix, name, rate, row->workers,
-		row->reducers, 100 * row->share, row->load, 100 * busy,
-		limits(g->p, row->load, row->rate) ? "  bottleneck" : "");
-}
-
-/* Machines that are alike and follow each other share a line. */
-static void print_machines(const struct page *g)
-{
-	const struct plan *p = g->p;
-
-	fprintf(g->out, "%s  %-26s %9s %7s %8s %8s %8s %5s\n", g->prefix, "machine", "link", "workers", "reducers",
-		"shards", "each way", "busy");
-	for (unsigned m = 0, last; m < p->net.machines_n; m = last + 1) {
-		const struct plan_machine *machine = &p->net.machine[m];
-		struct row row = {machine->host,    NULL, machine->rate, p->share[m], 0, machine->workers,
-				  machine->reducers};
-
-		last = last_alike(p, m);
-		row.last = p->net.machine[last].host;
-		row.load = plan_load(&p->net, machine->workers, p->share[m]);
-		print_link(g, &row);
-	}
-}
-
-/* Racks that are alike and follow each other share a line. */
-static void print_racks(const struct page *g)
-{
-	const struct plan_net *net = &g->p->net;
-	char first[16], last[16];
-
-	for (unsigned r = 0, next; net->racks_n > 1 && r < net->racks_n; r = next) {
-		struct row row = {first,
-				  last,
-				  net->uplink,
-				  plan_rack_share(net, r, g->p->share),
-				  0,
-				  net->rack[r].workers,
-				  rack_reducers(net, r)};
-
-		for (next = r + 1; next < net->racks_n; next++)
-			if (net->rack[next].workers != row.workers || rack_reducers(net, next) != row.reducers ||
-			    fabs(plan_rack_share(net, next, g->p->share) - row.share) > 1e-9)
-				break;
-		snprintf(first, sizeof first, "rack %u", r);
-		snprintf(last, sizeof last, "rack %u", next - 1);
-		row.load = plan_load(net, row.workers, row.share);
-		print_link(g, &row);
-	}
-}
-
-static void print_unused(const struct page *g)
+static void print_unused(const struct plan_page *g)
 {
 	unsigned n = 0;
 
 	for (unsigned i = 0; i < g->p->reducers_n; i++) {
-		if (g->p->count[i])
+		if (g->p->count[i] || g->p->relayed[i])
 			continue;
 		if (n++ == 0)
 			fprintf(g->out, "%snot used, may be left out of the list of reducers: ", g->prefix);
@@ -239,7 +128,7 @@ static void print_unused(const struct page *g)
 		fputc('\n', g->out);
 }
 
-static void print_needs(const struct page *g)
+static void print_needs(const struct plan_page *g)
 {
 	const struct plan_needs *needs = &g->p->needs;
 	double mib = (double)needs->memory / (1 << 20);
@@ -257,7 +146,7 @@ static void print_needs(const struct page *g)
 		fprintf(g->out, "%snot included: the time in which a node sums its %u ranks\n", g->prefix, g->p->ranks);
 }
 
-static void print_decoupled(const struct page *g)
+static void print_decoupled(const struct plan_page *g)
 {
 	const struct plan_needs *needs = &g->p->needs;
 	char retained[32];
@@ -274,7 +163,7 @@ static void print_decoupled(const struct page *g)
 }
 
 /* Writes each part of the verdict on a line. */
-static void print_verdict(const struct page *g)
+static void print_verdict(const struct plan_page *g)
 {
 	const char *text = g->p->verdict, *end;
 
@@ -285,14 +174,15 @@ static void print_verdict(const struct page *g)
 
 void plan_print(const struct plan *p, const struct rs_config *cfg, const char *prefix, FILE *out)
 {
-	struct page g = {p, cfg, prefix, out};
+	struct plan_page g = {p, cfg, prefix, out};
 
 	print_verdict(&g);
 	print_head(&g);
 	print_times(&g);
+	plan_print_ways(&g);
 	fprintf(out, "%s\n", prefix[0] ? "#" : "");
-	print_machines(&g);
-	print_racks(&g);
+	plan_print_machines(&g);
+	plan_print_racks(&g);
 	print_unused(&g);
 	print_needs(&g);
 	print_decoupled(&g);

@@ -54,7 +54,7 @@ static bool rack_range(const struct plan_net *net, unsigned r, double time, stru
 		sum.most += own.most;
 	}
 	*ret = *ret_sum = sum;
-	if (net->racks_n == 1)
+	if (net->racks_n == 1 || r == net->racks_n)
 		return true;
 	if (!range_of(net, rack->workers, time * net->uplink, &own))
 		return false;
@@ -68,7 +68,7 @@ static bool net_range(const struct plan_net *net, double time, struct range *ret
 	struct range own, sum;
 
 	*ret = (struct range){0, 0};
-	for (unsigned r = 0; r < net->racks_n; r++) {
+	for (unsigned r = 0; r < net->places_n; r++) {
 		if (!rack_range(net, r, time, &own, &sum))
 			return false;
 		ret->least += own.least;
@@ -104,7 +104,7 @@ void plan_best(const struct plan_net *net, double *share)
 			low = middle;
 	}
 	net_range(net, high, &all);
-	for (unsigned r = 0; r < net->racks_n; r++) {
+	for (unsigned r = 0; r < net->places_n; r++) {
 		double part;
 
 		rack_range(net, r, high, &rack, &sum);

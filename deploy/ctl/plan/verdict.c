@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The verdict of a plan: whether reducers help, as a sentence. */
-#include "deploy/ctl/plan/plan.h"
+#include "deploy/ctl/plan/relays.h"
 
 #include "config/value.h"
 
@@ -123,6 +123,26 @@ static void say_advice(struct sentence *s, const struct plan *p)
 	}
 }
 
+/* Adds what relays do, or why there are none. */
+static void say_relays(struct sentence *s, const struct plan *p)
+{
+	if (p->relay) {
+		say(s, "; reducers relay for their racks: without relays it takes ");
+		say_time(s, p->flat);
+	} else if (p->no_relays) {
+		say(s, "; no relays were considered: %s", p->no_relays);
+	} else if (p->may_relay) {
+		say(s, "; relays in the racks would not be faster");
+		if (plan_loads_uplinks(&p->net, p->uplink) <= plan_loads_links(&p->net, p->load) * (1 + plan_slack))
+			say(s, ": the uplinks are no busier than the machines' links");
+	}
+	if (p->at_spine > 0 && p->at_spine * plan_gain_min < fmin(p->time, p->ring)) {
+		say(s, "; with %u of the reducers' machines at the spine (--spine %u) it would take ", p->spine_n,
+		    p->spine_n);
+		say_time(s, p->at_spine);
+	}
+}
+
 static void say_ring_is_least(struct sentence *s, const struct plan *p)
 {
 	say(s, "no: do not use reducers here: with %u workers %s already takes the least time that is possible, ",
@@ -132,7 +152,7 @@ static void say_ring_is_least(struct sentence *s, const struct plan *p)
 
 static void say_slower(struct sentence *s, const struct plan *p)
 {
-	double uplinks = plan_uplinks_time(&p->net, p->share), machines = plan_links_time(&p->net, p->share);
+	double uplinks = plan_loads_uplinks(&p->net, p->uplink), machines = plan_loads_links(&p->net, p->load);
 
 	say(s, "no: do not use reducers here: ");
 	say(s, p->reducers_n == 1 ? "one reducer takes " : "%u reducers take ", p->reducers_n);
@@ -142,6 +162,7 @@ static void say_slower(struct sentence *s, const struct plan *p)
 	if (uplinks > machines)
 		say(s, "; each rack's uplink carries %.3g times the gradients each way, with a ring %.3g times",
 		    uplinks * p->net.uplink, plan_ring(&p->net, 1) / plan_least(&p->net));
+	say_relays(s, p);
 	say_advice(s, p);
 }
 
@@ -228,6 +249,7 @@ static void say_faster(struct sentence *s, const struct plan *p)
 	say(s, ", %.2f times as fast as %s (", p->ring / p->time, p->ring_name);
 	say_time(s, p->ring);
 	say(s, ")");
+	say_relays(s, p);
 	if (p->step == 0) {
 		say(s, "; --step adds the gain for a training step");
 	} else {

@@ -342,17 +342,71 @@ class Reductionctl(unittest.TestCase):
 
     def test_plan_knows_racks(self):
         args = ["--workers", "8", "--reducers", "8", "--bandwidth", "250mbit", "--racks", "2", "--uplink"]
-        reasons = [self.plan(*args, uplink)["verdict"]["reason"] for uplink in ("1gbit", "500mbit", "250mbit")]
-        self.assertEqual(reasons, ["faster", "slower-than-ring", "slower-than-ring"])
-        status, out, _ = ctl("plan", *args, "250mbit")
+        rates = ("1gbit", "500mbit", "250mbit")
+        flat = [self.plan(*args, uplink, "--relays", "off") for uplink in rates]
+        self.assertEqual([got["verdict"]["reason"] for got in flat], ["faster", "slower-than-ring", "slower-than-ring"])
+        self.assertEqual([got["relays"] for got in flat], [{}] * 3)
+        for uplink, gain in zip(rates, (1.75, 1.53125, 1.421875)):
+            got = self.plan(*args, uplink)
+            self.assertAlmostEqual(got["speedup"], gain, 6)
+            self.assertEqual(sorted(got["relays"]), ["rack-0", "rack-1"] if gain < 1.75 else [])
+        status, out, _ = ctl("plan", *args, "250mbit", "--relays=off")
         self.assertEqual(status, 0)
         self.assertTrue(out.startswith("no: do not use reducers here: "), out)
         self.assertIn("spread evenly over 2 racks, each joined to the others with 250mbit\n", out)
-        self.assertRegex(out, r"rack 0 \.\. rack 1 .* 4\.000x  100%  bottleneck\n")
+        self.assertRegex(out, r"rack-0 \.\. rack-1 .* 4\.000x  100%  bottleneck\n")
         # the same from a file
         self.file.write_text("plan: {workers: 8, bandwidth: 250mbit, racks: 2, uplink: 250mbit}\n")
         got, other = self.plan(*args, "250mbit"), self.plan(str(self.file), "--reducers", "8")
         self.assertEqual((got["time_s"], got["racks"]), (other["time_s"], other["racks"]))
+
+    def test_plan_with_relays(self):
+        """Text and JSON say the same, and the file that is written is good and gives the same plan."""
+        args = ["--workers", "8", "--bandwidth", "250mbit", "--bytes", "1GB", "--racks", "2", "--uplink", "500mbit",
+                "--price-uplink", "0.01"]
+        planned = self.file.with_name("planned.yaml")
+        status, out, err = ctl("plan", *args, "--write", str(planned))
+        self.assertEqual((status, err), (0, ""))
+        self.assertFalse([line for line in out.splitlines() if line != line.rstrip() or len(line) > 120])
+        self.assertIn("1.53 times as fast as a ring", out)
+        self.assertIn("reducers relay for their racks: without relays it takes 64 s\n", out)
+        self.assertIn("  rack-1: worker-4, worker-5, worker-6, worker-7; reducers reducer-1, ", out)
+        self.assertRegex(out, r"a 2-D ring, pipelined +56 s +1\.000x +2 GB +40\.00\n")
+        self.assertTrue(out.endswith("replace the nodes worker-N of its groups\n"), out)
+        self.assertRegex(out, r"reducer-0 \.\. reducer-7 .* 12\.50%    7\.14%   1\.143x  100%  bottleneck\n")
+        status, out, err = ctl("check", str(planned))
+        self.assertEqual((status, err), (0, ""), out)
+        self.assertIn("group rack-0: 32 of 112 shards are relayed by reducer-0, reducer-2, reducer-4 and ", out)
+        got, again = self.plan(*args), self.plan(str(planned))
+        self.assertEqual({k: got[k] for k in ("time_s", "owner", "relays", "ways", "racks")},
+                         {k: again[k] for k in ("time_s", "owner", "relays", "ways", "racks")})
+        self.assertEqual([sum(r is not None for r in relays) for relays in got["relays"].values()], [32, 32])
+        self.assertEqual(sum(r["relayed"] for r in got["reducers"]), 64)
+        self.assertAlmostEqual(got["ways"]["flat"]["price_1000"], 160)
+        # the groups of a file stay as they are, with new relays
+        text = planned.read_text()
+        self.file.write_text(text.replace("rack-0", "left").replace("worker-", "gpu-"))
+        status, out, err = ctl("plan", str(self.file), "--write", str(planned))
+        self.assertEqual((status, err), (0, ""))
+        self.assertIn("in the groups of the file, 2 racks, each joined", out)
+        self.assertIn("  left: gpu-0, gpu-1, gpu-2, gpu-3; reducers reducer-0, ", out)
+        self.assertIn('name: left\n    nodes: "gpu-0,gpu-1,gpu-2,gpu-3"\n', planned.read_text())
+        self.assertEqual(ctl("check", str(planned))[0], 0)
+
+    def test_plan_of_the_example_with_two_racks(self):
+        example = str(harness.ROOT / "config/examples/two-racks.yaml")
+        args = [example, "--workers", "8", "--bandwidth", "25gbit"]
+        status, out, err = ctl("plan", *args)
+        self.assertEqual((status, err), (0, ""))
+        self.assertIn("#   no relays were considered: the groups of the file need --uplink\n", out)
+        status, out, err = ctl("plan", *args, "--uplink", "50gbit")
+        self.assertEqual((status, err), (0, ""))
+        self.assertIn("#   rack-a: worker-0, worker-1, worker-2, worker-3; reducers ra0, ra1, ra2, ra3\n", out)
+        self.assertIn("\ngroups:\n  - name: rack-a\n", out)
+        # what is printed can replace the sections of the file
+        lines = (harness.ROOT / "config/examples/two-racks.yaml").read_text().split("\ngroups:")[0]
+        self.file.write_text(lines + "\n" + out)
+        self.assertEqual(ctl("check", str(self.file))[0], 0)
 
     def test_plan_of_sharded_training(self):
         args = ["--bandwidth", "250mbit", "--bytes", "16MiB", "--step", "300ms", "--sharded"]

@@ -268,7 +268,7 @@ static const struct {
     {WORKERS(3) "}\n" REDUCERS_4, PLAN_FASTER,
      "yes: the all-reduce takes 839 ms, 1.33 times as fast as a ring (1.12 s); --step adds the gain for a training "
      "step; 3 reducers on machines of their own (1gbit) suffice for this time"},
-    {WORKERS(4) ", racks: 2, uplink: 1gbit}\n" REDUCERS_4, PLAN_SLOWER,
+    {WORKERS(4) ", relays: 'off', racks: 2, uplink: 1gbit}\n" REDUCERS_4, PLAN_SLOWER,
      "no: do not use reducers here: 4 reducers take 1.68 s, a ring of the workers 1.26 s; each rack's uplink carries 2 "
      "times the gradients each way, with a ring 1.5 times; no number of reducers on machines of their own is faster"},
     {WORKERS(4) ", step: 1s, price_worker: 9, price_reducer: 1}\n" REDUCERS_4, PLAN_FASTER,
@@ -371,25 +371,26 @@ START_TEST(unplannable_configurations_are_refused)
 }
 END_TEST
 
-/* Racks: the file, and the times in units of what a link of 1 Gbit/s needs for S. */
+/* Racks without relays: the file, and the times in units of what a link of 1 Gbit/s
+ * needs for S. */
 static const struct {
 	const char *text;
 	double time, ring, least;
 } racks[] = {
     /* n S / 2 on the uplinks of two racks, wherever the reducers are */
-    {"plan: {workers: 8, bandwidth: 1gbit, racks: 2, uplink: 1gbit}\n" REDUCERS_4, 4, 1.75, 1},
-    {"plan: {workers: 8, bandwidth: 1gbit, racks: 2, uplink: 1gbit}\n" REDUCERS_1, 8, 1.75, 1},
-    {"plan: {workers: 4, bandwidth: 1gbit, racks: 2, uplink: 1gbit}\n" REDUCERS_4, 2, 1.5, 1},
+    {"plan: {workers: 8, bandwidth: 1gbit, relays: 'off', racks: 2, uplink: 1gbit}\n" REDUCERS_4, 4, 1.75, 1},
+    {"plan: {workers: 8, bandwidth: 1gbit, relays: 'off', racks: 2, uplink: 1gbit}\n" REDUCERS_1, 8, 1.75, 1},
+    {"plan: {workers: 4, bandwidth: 1gbit, relays: 'off', racks: 2, uplink: 1gbit}\n" REDUCERS_4, 2, 1.5, 1},
     /* the uplinks are fast enough */
-    {"plan: {workers: 4, bandwidth: 1gbit, racks: 2, uplink: 2gbit}\n" REDUCERS_4, 1, 1.5, 1},
+    {"plan: {workers: 4, bandwidth: 1gbit, relays: 'off', racks: 2, uplink: 2gbit}\n" REDUCERS_4, 1, 1.5, 1},
     /* four racks with a worker and a reducer each: 1 + (4 - 2) / 4 */
-    {"plan: {workers: 4, bandwidth: 1gbit, racks: 4, uplink: 1gbit}\n" REDUCERS_4, 1.5, 1.5, 1},
+    {"plan: {workers: 4, bandwidth: 1gbit, relays: 'off', racks: 4, uplink: 1gbit}\n" REDUCERS_4, 1.5, 1.5, 1},
     /* two of four racks have a reducer: 1 + (4 - 2) / 2 */
-    {"plan: {workers: 4, bandwidth: 1gbit, racks: 4, uplink: 1gbit}\n" REDUCERS_2, 2, 1.5, 1},
+    {"plan: {workers: 4, bandwidth: 1gbit, relays: 'off', racks: 4, uplink: 1gbit}\n" REDUCERS_2, 2, 1.5, 1},
     /* uplinks slower than the machines' links limit the ring, too */
-    {"plan: {workers: 8, bandwidth: 1gbit, racks: 2, uplink: 500mbit}\n" REDUCERS_4, 8, 3.5, 2},
+    {"plan: {workers: 8, bandwidth: 1gbit, relays: 'off', racks: 2, uplink: 500mbit}\n" REDUCERS_4, 8, 3.5, 2},
     /* a reducer on the machine of a worker is in its rack */
-    {"plan: {workers: 3, bandwidth: 1gbit, racks: 3, uplink: 1gbit}\n"
+    {"plan: {workers: 3, bandwidth: 1gbit, relays: 'off', racks: 3, uplink: 1gbit}\n"
      "reducers: [{id: a, address: worker-1}]\n",
      2, 4.0 / 3, 1},
 };
@@ -427,7 +428,8 @@ START_TEST(racks_are_as_measured)
 	struct plan p;
 	double reducers, ring;
 
-	append(text, sizeof text, "plan: {bytes: 16MiB, workers: 8, bandwidth: 239100kbit, racks: 2, uplink: %ukbit}\n",
+	append(text, sizeof text,
+	       "plan: {bytes: 16MiB, workers: 8, bandwidth: 239100kbit, relays: 'off', racks: 2, uplink: %ukbit}\n",
 	       laboratory[_i].uplink * 239100);
 	append(text, sizeof text, "reducers:\n");
 	append_reducers(text, sizeof text, 0, 8, "", "cpu-");

@@ -23,9 +23,9 @@ static void add_machine(struct fixed_net *f, double rate, unsigned workers, unsi
 	f->net.machine = f->machine;
 	f->net.order = f->order;
 	f->net.rack = &f->rack;
-	f->net.racks_n = 1;
+	f->net.racks_n = f->net.places_n = 1;
 	f->order[f->net.machines_n] = f->net.machines_n;
-	f->machine[f->net.machines_n++] = (struct plan_machine){"", rate, workers, reducers};
+	f->machine[f->net.machines_n++] = (struct plan_machine){"", rate, workers, reducers, 0};
 	f->net.workers += workers;
 	f->rack = (struct plan_rack){f->net.workers, 0, f->net.machines_n};
 }
