@@ -9,6 +9,21 @@
 #include <stdlib.h>
 #include <string.h>
 
+const char *const fake_reducers[FAKE_REDUCERS] = {"r0", "r1", "r2"};
+
+unsigned fw_places(const struct fw_world *fw)
+{
+	return fw->params.world_size + fw->params.uplinks;
+}
+
+static int fake_random(void *ctx, void *buf, size_t n, struct rs_err *e)
+{
+	(void)ctx;
+	(void)e;
+	memset(buf, 0x5a, n);
+	return RS_OK;
+}
+
 static void on_event(void *ctx, const struct lane_event *ev)
 {
 	struct fw_world *fw = ctx;
@@ -38,10 +53,10 @@ static void on_event(void *ctx, const struct lane_event *ev)
 		fw->event = *ev;
 		return;
 	}
-	fw->gone++;
-	fw->clean += ev->clean;
+	*(ev->uplink ? &fw->uplinks_gone : &fw->gone) += 1;
+	fw->clean += ev->clean && !ev->uplink;
 	/* as the registry may do from now on: the sanitizer finds any later access */
-	for (unsigned r = 0; r < fw->params.world_size; r++)
+	for (unsigned r = 0; r < fw_places(fw); r++)
 		if (fw->w[r].session)
 			return;
 	free(fw->params.memory);
@@ -54,6 +69,9 @@ void fw_init(struct fw_world *fw, const struct fw_options *opt)
 				  .detect_ms = opt->detect_ms ? opt->detect_ms : FAKE_DETECT_MS,
 				  .stopped_ms = opt->stopped_ms,
 				  .event = on_event,
+				  .secret = opt->secret,
+				  .random = fake_random,
+				  .peers = {.ids = fake_reducers, .n = FAKE_REDUCERS},
 				  .ctx = fw};
 	struct rs_err e;
 
@@ -72,19 +90,21 @@ void fw_init(struct fw_world *fw, const struct fw_options *opt)
 	    .deterministic = opt->deterministic,
 	    .checksum = opt->checksum,
 	    .retain = opt->retain,
+	    .groups = opt->groups,
+	    .uplinks = opt->uplinks,
 	};
+	fw->group_of = opt->group_of;
+	must(fw->params.uplinks <= FAKE_UPLINKS_MAX);
 	if (!lo.kernels)
 		must(rs_kernels_select("auto", &lo.kernels, &e) == RS_OK);
 	must(lane_new(&fw->lane, &lo, &e) == RS_OK);
-	for (unsigned r = 0; r < fw->params.world_size; r++)
+	for (unsigned r = 0; r < fw_places(fw); r++)
 		fw->w[r] = (struct fw_worker){.fw = fw, .rank = r, .room = SIZE_MAX};
 }
 
-void fw_attach(struct fw_world *fw, unsigned rank)
+/* Attaches w with these parameters, and queues WELCOME. */
+static void attach(struct fw_world *fw, struct fw_worker *w, const struct session_params *sp)
 {
-	struct fw_worker *w = &fw->w[rank];
-	struct session_params sp = {
-	    .rank = rank, .peer_detect_ms = fw->peer_detect_ms, .probe = fw->probe, .direct = fw->direct};
 	uint8_t payload[FRAME_CONTROL_MAX], frame[FRAME_HEADER + FRAME_CONTROL_MAX];
 	size_t bytes = stripe_memory(&fw->params);
 	struct rs_err e;
@@ -93,9 +113,8 @@ void fw_attach(struct fw_world *fw, unsigned rank)
 		fw->params.memory = aligned_alloc(64, bytes);
 		memset(fw->params.memory, 0xa5, bytes);
 	}
-	snprintf(sp.label, sizeof sp.label, "host-%u", rank);
 	must(!w->session);
-	must(lane_attach(fw->lane, &w->session, &fw->params, &sp, w, fw->now_ms, &e) == RS_OK);
+	must(lane_attach(fw->lane, &w->session, &fw->params, sp, w, fw->now_ms, &e) == RS_OK);
 	must(session_queue(
 	    w->session, frame,
 	    control_frame(frame, FRAME_WELCOME, FAKE_GENERATION, 0, payload,
@@ -103,6 +122,32 @@ void fw_attach(struct fw_world *fw, unsigned rank)
 	w->shut = w->write_wait = false;
 	w->out.off = w->out.len = w->in.off = w->in.len = 0;
 	fw_flush(fw);
+}
+
+void fw_attach(struct fw_world *fw, unsigned rank)
+{
+	struct session_params sp = {.rank = rank,
+				    .peer_detect_ms = fw->peer_detect_ms,
+				    .probe = fw->probe,
+				    .direct = fw->direct,
+				    .group = fw->group_of ? fw->group_of[rank] : 0};
+
+	snprintf(sp.label, sizeof sp.label, "host-%u", rank);
+	attach(fw, &fw->w[rank], &sp);
+}
+
+unsigned fw_attach_uplink(struct fw_world *fw, unsigned group, unsigned reducer)
+{
+	struct session_params sp = {.peer_detect_ms = fw->peer_detect_ms, .group = group, .relay = reducer + 1};
+	unsigned at = fw->params.world_size;
+
+	while (fw->w[at].session)
+		at++;
+	must(at < fw_places(fw));
+	snprintf(sp.label, sizeof sp.label, "relay %s", fake_reducers[reducer]);
+	attach(fw, &fw->w[at], &sp);
+	fw_expect(fw, at, FRAME_WELCOME);
+	return at;
 }
 
 void fw_attached(struct fw_world *fw, const struct fw_options *opt)
@@ -124,9 +169,19 @@ void fw_abort(struct fw_world *fw, int code, const char *message)
 
 void fw_running(struct fw_world *fw, const struct fw_options *opt)
 {
+	struct control_hello hello = {.job = "train",
+				      .reducer = "r0",
+				      .generation = FAKE_GENERATION,
+				      .world_size = opt->world,
+				      .window = opt->window ? opt->window : 4,
+				      .groups = opt->groups,
+				      .uplinks = opt->uplinks};
+
 	fw_attached(fw, opt);
 	lane_start(fw->lane, FAKE_JOB,
-		   &(struct lane_begin){.processes = fw->params.world_size, .agreed.features = opt->features});
+		   &(struct lane_begin){.processes = fw->params.world_size,
+					.agreed = {.features = opt->features, .start = FAKE_START},
+					.hello = &hello});
 	fw_flush(fw);
 	for (unsigned r = 0; r < fw->params.world_size; r++)
 		fw_expect(fw, r, FRAME_START);
@@ -134,9 +189,9 @@ void fw_running(struct fw_world *fw, const struct fw_options *opt)
 
 void fw_close(struct fw_world *fw)
 {
-	for (unsigned r = 0; r < fw->params.world_size; r++)
+	for (unsigned r = 0; r < fw_places(fw); r++)
 		fw_close_peer(fw, r);
-	for (unsigned r = 0; r < fw->params.world_size; r++) {
+	for (unsigned r = 0; r < fw_places(fw); r++) {
 		must(!fw->w[r].session);
 		free(fw->w[r].out.at);
 		free(fw->w[r].in.at);
@@ -147,7 +202,7 @@ void fw_close(struct fw_world *fw)
 	lane_free(fw->lane);
 }
 
-static void append(struct fw_buffer *b, const void *bytes, size_t len)
+void fw_append(struct fw_buffer *b, const void *bytes, size_t len)
 {
 	if (b->off == b->len)
 		b->off = b->len = 0;
@@ -162,7 +217,7 @@ static void append(struct fw_buffer *b, const void *bytes, size_t len)
 
 void fw_send_bytes(struct fw_world *fw, unsigned rank, const void *bytes, size_t len)
 {
-	append(&fw->w[rank].out, bytes, len);
+	fw_append(&fw->w[rank].out, bytes, len);
 }
 
 void fw_send(struct fw_world *fw, unsigned rank, struct frame f, const void *payload)
@@ -253,7 +308,7 @@ void fw_send_view(struct fw_world *fw, unsigned rank, const struct control_view 
 		      control_frame(frame, FRAME_VIEW, FAKE_GENERATION, 0, payload, control_pack_view(payload, v)));
 }
 
-static void fw_check(const struct fw_world *fw)
+void fw_check(const struct fw_world *fw)
 {
 	const char *broken = lane_check(fw->lane);
 
@@ -283,7 +338,7 @@ static void fw_write(struct fw_world *fw, struct fw_worker *w)
 		for (unsigned i = 0; i < n && left; i++) {
 			size_t part = iov[i].iov_len < left ? iov[i].iov_len : left;
 
-			append(&w->in, iov[i].iov_base, part);
+			fw_append(&w->in, iov[i].iov_base, part);
 			sent += part;
 			left -= part;
 		}
@@ -312,6 +367,8 @@ void fw_flush(struct fw_world *fw)
 			fw_write(fw, w);
 		}
 	}
+	if (fw->serve_uplinks)
+		fw->serve_uplinks(fw->homes);
 	fw_check(fw);
 	alive = fw_slots_alive(fw);
 	if (alive > fw->slots_seen_max)
@@ -360,7 +417,7 @@ void fw_feed_all(struct fw_world *fw, size_t piece)
 
 	while (more) {
 		more = false;
-		for (unsigned r = 0; r < fw->params.world_size; r++)
+		for (unsigned r = 0; r < fw_places(fw); r++)
 			if (fw_feed(fw, r, piece))
 				more = true;
 	}
@@ -375,7 +432,7 @@ uint32_t fw_random(struct fw_world *fw, uint32_t below)
 void fw_feed_shuffled(struct fw_world *fw, size_t piece_max)
 {
 	for (;;) {
-		unsigned world = fw->params.world_size, first = fw_random(fw, world), r = 0;
+		unsigned world = fw_places(fw), first = fw_random(fw, world), r = 0;
 		size_t piece = 1 + fw_random(fw, (uint32_t)piece_max);
 
 		while (r < world && !fw_feed(fw, (first + r) % world, piece))
@@ -401,7 +458,11 @@ void fw_tick(struct fw_world *fw, uint64_t ms)
 
 bool fw_take(struct fw_world *fw, unsigned rank, struct frame *f, const uint8_t **payload)
 {
-	struct fw_buffer *in = &fw->w[rank].in;
+	return fw_take_from(&fw->w[rank].in, f, payload);
+}
+
+bool fw_take_from(struct fw_buffer *in, struct frame *f, const uint8_t **payload)
+{
 	struct rs_err e;
 
 	if (in->len - in->off < FRAME_HEADER)

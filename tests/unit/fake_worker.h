@@ -14,9 +14,12 @@
 
 enum {
 	FAKE_WORLD_MAX = 65,
+	FAKE_UPLINKS_MAX = 8,
 	FAKE_DETECT_MS = 1000,
 	FAKE_JOB = 77,
 	FAKE_GENERATION = 5,
+	FAKE_REDUCERS = 3,
+	FAKE_START = 4711, /* incarnation of rank 0 */
 };
 
 /* ck_assert writes to a file each time it holds, which is too slow for what is checked a
@@ -44,12 +47,16 @@ struct fw_world {
 	struct stripe_params params;
 	bool probe, direct;
 	uint32_t peer_detect_ms;
-	struct fw_worker w[FAKE_WORLD_MAX];
+	struct fw_worker w[FAKE_WORLD_MAX + FAKE_UPLINKS_MAX]; /* behind the ranks: uplinks of relays */
+	const unsigned *group_of;                              /* [world], NULL: the job has no groups */
+	void (*serve_uplinks)(void *homes);                    /* NULL, or fh_serve() of fake_home.h */
+	void *homes;
 	uint64_t now_ms;
 	size_t out_piece;                                                        /* most bytes of one sendmsg */
 	unsigned failed, gone, lost, stopped, late, answered, proven, nonfinite; /* events */
 	unsigned clean;                                                          /* of those gone */
-	struct rs_err why;                                                       /* of the last LANE_FAILED */
+	unsigned uplinks_gone;
+	struct rs_err why;       /* of the last LANE_FAILED */
 	struct lane_event event; /* the last LANE_LOST, LANE_STOPPED, LANE_LATE, LANE_ANSWERED or
 				    LANE_NONFINITE */
 	unsigned slots_seen_max; /* most slots that were alive at once */
@@ -66,7 +73,13 @@ struct fw_options {
 	bool direct; /* acknowledgements of the kernels count */
 	const struct rs_kernels *kernels;
 	uint32_t detect_ms, stopped_ms, peer_detect_ms;
+	const unsigned *group_of; /* [world]: the groups of the ranks, `groups` of them */
+	unsigned groups, uplinks;
+	int (*secret)(void *ctx, const struct control_hello *hello, struct auth_secret *ret, struct rs_err *e);
 };
+
+/* The reducer of all jobs with groups is the first of these. */
+extern const char *const fake_reducers[FAKE_REDUCERS];
 
 /* A lane without sessions. */
 void fw_init(struct fw_world *fw, const struct fw_options *opt);
@@ -77,6 +90,11 @@ void fw_attached(struct fw_world *fw, const struct fw_options *opt);
 void fw_abort(struct fw_world *fw, int code, const char *message);
 void fw_running(struct fw_world *fw, const struct fw_options *opt);
 void fw_attach(struct fw_world *fw, unsigned rank);
+/* An uplink for a group, of the reducer with this index. Returns its place, which takes
+ * the place of a rank in the functions below. */
+unsigned fw_attach_uplink(struct fw_world *fw, unsigned group, unsigned reducer);
+/* Returns the number of places, of ranks and uplinks. */
+unsigned fw_places(const struct fw_world *fw);
 /* Frees everything; fails the test when the lane did not give all sessions back. */
 void fw_close(struct fw_world *fw);
 
@@ -136,6 +154,12 @@ void fw_expect_nothing(struct fw_world *fw, unsigned rank);
 /* Checks that every connected rank received ABORT with both texts and no frame after it,
  * then closes all. */
 void fw_expect_end(struct fw_world *fw, int code, const char *a, const char *b);
+
+void fw_append(struct fw_buffer *b, const void *bytes, size_t len);
+/* Takes the next complete frame of a buffer, as fw_take. */
+bool fw_take_from(struct fw_buffer *b, struct frame *f, const uint8_t **payload);
+/* Fails the test if the lane breaks an invariant. */
+void fw_check(const struct fw_world *fw);
 
 /* Returns the number of slots in use. */
 unsigned fw_slots_alive(const struct fw_world *fw);
