@@ -183,7 +183,9 @@ static int stripe_begin_groups(struct stripe *st, const struct control_hello *he
 		return RS_OK;
 	while (st->self < peers->n && strcmp(peers->ids[st->self], hello->reducer) != 0)
 		st->self++;
-	rs_assert(st->self < peers->n);
+	if (st->self == peers->n)
+		return rs_fail(e, stripe_loss_code(st),
+			       "the ranks call this reducer %s, which is not in its own configuration", hello->reducer);
 	st->hello = malloc(sizeof *st->hello);
 	if (!st->hello) {
 		e->code = stripe_loss_code(st);

@@ -469,6 +469,21 @@ START_TEST(slots_never_run_out)
 }
 END_TEST
 
+/* A rank of a job with groups names a reducer that is not in this reducer's file. */
+START_TEST(an_unknown_name_of_this_reducer_ends_the_job)
+{
+	struct fw_options opt = fg_options((struct fw_options){0});
+	struct control_hello hello = {.job = "train", .reducer = "nobody", .groups = FG_GROUPS};
+	struct fw_world fw;
+
+	fw_attached(&fw, &opt);
+	lane_start(fw.lane, FAKE_JOB,
+		   &(struct lane_begin){.processes = FG_WORLD, .agreed.features = opt.features, .hello = &hello});
+	fw_flush(&fw);
+	fw_expect_end(&fw, RS_ECUT, "nobody", "");
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("groups");
@@ -482,6 +497,7 @@ int main(void)
 	tcase_add_loop_test(tc, results_leave_in_order, 0, 2);
 	tcase_add_test(tc, a_waiting_result_leaves_after_the_one_before_it);
 	tcase_add_loop_test(tc, slots_never_run_out, 0, 2);
+	tcase_add_test(tc, an_unknown_name_of_this_reducer_ends_the_job);
 	suite_add_tcase(suite, tc);
 	runner = srunner_create(suite);
 	srunner_run_all(runner, CK_NORMAL);
