@@ -342,7 +342,7 @@ static bool session_is_stopped(struct session *s, uint64_t now_ms)
 				.lane = s->stripe->p.lane,
 				.waited_ms = (uint32_t)(now_ms - s->last_rx_ms)};
 
-	if (!s->direct || s->question || s->asked || now_ms - s->last_ack_ms > opt->detect_ms ||
+	if (!s->direct || s->relay || s->question || s->asked || now_ms - s->last_ack_ms > opt->detect_ms ||
 	    now_ms - s->last_rx_ms > opt->stopped_ms)
 		return false;
 	if (!s->stopped)

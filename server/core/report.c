@@ -45,14 +45,19 @@ static uint32_t report_since(uint64_t then_ms, uint64_t now_ms)
 	return ms < UINT32_MAX ? (uint32_t)ms : UINT32_MAX;
 }
 
+/* Adds the sessions of ranks. Uplinks count for the lane only. */
 static void report_sessions(struct lane_report *report, const struct stripe *st, uint64_t now_ms)
 {
 	const struct slot *oldest = st->running && !st->ended ? stripe_oldest(st) : NULL;
 
-	for (unsigned r = 0; r < st->p.world_size; r++) {
+	for (unsigned r = 0; r < stripe_places(st); r++) {
 		const struct session *s = st->sessions[r];
 
 		if (!s)
+			continue;
+		lane_count_add(&report->total, &s->count);
+		lane_count_add(&report->second, &s->second);
+		if (s->relay)
 			continue;
 		report->sessions[report->sessions_n++] = (struct lane_report_session){
 		    .rank = r,
@@ -66,8 +71,6 @@ static void report_sessions(struct lane_report *report, const struct stripe *st,
 		    .missing_ms =
 			oldest && stripe_is_missing(st, oldest, r) ? report_since(oldest->started_ms, now_ms) : 0,
 		};
-		lane_count_add(&report->total, &s->count);
-		lane_count_add(&report->second, &s->second);
 	}
 }
 
@@ -150,7 +153,6 @@ struct lane_report *lane_report_new(const struct lane *l, uint64_t now_ms)
 		    .job = st->p.job,
 		    .lane = st->p.lane,
 		    .sessions = report->sessions_n,
-		    .sessions_n = st->attached,
 		    .chunks = st->chunks,
 		    .encoded = st->encoded,
 		    .up = st->up,
@@ -168,6 +170,7 @@ struct lane_report *lane_report_new(const struct lane *l, uint64_t now_ms)
 		report_shares(report, st);
 		report_losses(report, st, now_ms);
 		report_sessions(report, st, now_ms);
+		to->sessions_n = report->sessions_n - to->sessions;
 	}
 	return report;
 }

@@ -205,7 +205,7 @@ static int server_on_admit(void *ctx, struct tcp_conn *tcp, const struct handsha
 	if (rc)
 		return rc;
 	admit.session.weight = who->weight;
-	admit.session.direct = listener_is_direct(tcp->fd, who->hello.source);
+	admit.session.direct = !who->hello.relay && listener_is_direct(tcp->fd, who->hello.source);
 	rc = lane_thread_attach(s->lanes[admit.thread], tcp, &admit, &who->welcome, &e);
 	if (rc)
 		return server_unadmit(s, &admit, &e, refused);

@@ -2,7 +2,7 @@
 /* The counters of a lane: bytes, chunks, and the time for which others wait for a
  * rank. */
 #include "server/core/report.h"
-#include "tests/unit/fake_worker.h"
+#include "tests/unit/fake_groups.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -225,6 +225,49 @@ START_TEST(lanes_keep_the_counts_of_closed_sessions)
 }
 END_TEST
 
+/* Uplinks of relays are no ranks: the report counts their bytes for the lane alone. A
+ * silent one is lost, even if its machine acknowledges. */
+START_TEST(uplinks_count_for_the_lane_alone)
+{
+	struct lane_report *report;
+	uint64_t bytes = 0;
+	struct fw_world fw;
+	struct frame f;
+	unsigned place;
+	uint8_t payload[FG_CHUNK] = {0};
+
+	fg_running(&fw, (struct fw_options){.direct = true});
+	place = fg_uplink(&fw, 1, 1);
+	f = fw_data(&fw, RS_SUM, RS_FLOAT32, FG_SEQ, FG_CHUNK / 4, 0);
+	fg_contribute(&fw, place, f, payload, FG_CHUNK);
+	fw_contribute(&fw, 4, f);
+	fw_feed_all(&fw, SIZE_MAX);
+	report = lane_report_new(fw.lane, fw.now_ms);
+	must(report);
+	ck_assert_uint_eq(report->stripes_n, 1);
+	ck_assert_uint_eq(report->sessions_n, FG_WORLD);
+	ck_assert(report->stripes[0].sessions == 0 && report->stripes[0].sessions_n == FG_WORLD);
+	for (unsigned i = 0; i < FG_WORLD; i++) {
+		ck_assert_uint_eq(report->sessions[i].rank, i);
+		bytes += report->sessions[i].total.bytes_in;
+	}
+	ck_assert_uint_eq(bytes, FRAME_HEADER + FG_CHUNK);
+	ck_assert_uint_eq(report->total.bytes_in, 2 * bytes);
+	free(report);
+	while (fw.w[place].session && !fw.w[place].shut) {
+		for (unsigned r = 0; r < FG_WORLD; r++)
+			fw_send_type(&fw, r, FRAME_PING);
+		fw_feed_all(&fw, SIZE_MAX);
+		session_acknowledged(fw.w[place].session, fw.now_ms);
+		fw_tick(&fw, LANE_TICK_MS);
+		ck_assert_uint_eq(fw.stopped, 0);
+	}
+	ck_assert_uint_eq(fw.lost, 0);
+	ck_assert_uint_eq(fw.failed, 0);
+	fw_close(&fw);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *s = suite_create("report");
@@ -238,6 +281,7 @@ int main(void)
 	tcase_add_test(t, a_stopped_reducer_counts_no_waiting);
 	tcase_add_test(t, counts_of_the_last_second);
 	tcase_add_test(t, lanes_keep_the_counts_of_closed_sessions);
+	tcase_add_test(t, uplinks_count_for_the_lane_alone);
 	suite_add_tcase(s, t);
 	srunner_run_all(r, CK_NORMAL);
 	failed = srunner_ntests_failed(r);
