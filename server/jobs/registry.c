@@ -81,13 +81,6 @@ void registry_send_waiting(struct registry *r, const struct job *j)
 	registry_emit(r, j, (struct registry_action){.type = REGISTRY_TELL, .frame = frame, .frame_len = len});
 }
 
-uint64_t registry_features(const struct registry *r, const struct control_hello *h)
-{
-	bool relays = h->groups && r->opt.reducers_digest && h->reducers_digest == r->opt.reducers_digest;
-
-	return relays ? r->opt.features : r->opt.features & ~FEATURE_RELAYS;
-}
-
 /* Returns what the job uses: what all its ranks and this reducer have. */
 static struct control_start agree(const struct registry *r, const struct job *j)
 {

@@ -16,6 +16,13 @@ enum {
 	RELAY_PAUSE_MAX_MS = 10 * 60000,
 };
 
+uint64_t registry_features(const struct registry *r, const struct control_hello *h)
+{
+	bool relays = h->groups && r->opt.reducers_digest && h->reducers_digest == r->opt.reducers_digest;
+
+	return relays ? r->opt.features : r->opt.features & ~FEATURE_RELAYS;
+}
+
 int registry_check_groups(const struct control_hello *h, struct control_refused *no)
 {
 	if (h->relay > RS_REDUCERS_MAX)

@@ -384,7 +384,9 @@ int lane_thread_start(struct lane_thread **ret, const struct lane_thread_options
 	rc = t->stop ? lane_new(&t->core, &opt, e) : rs_oom(e, 0, "a lane");
 	if (rc)
 		goto free_thread;
-	rc = rs_loop_init(&t->loop, RS_LOOP_DESCRIPTORS, e);
+	rc = lane_uplinks_init(&t->uplinks, &t->loop, t->core, cfg, e);
+	if (!rc)
+		rc = rs_loop_init(&t->loop, RS_LOOP_DESCRIPTORS, e);
 	if (rc)
 		goto free_core;
 	rc = wakeups_init(&t->wakeups, &t->loop, e);
@@ -394,9 +396,6 @@ int lane_thread_start(struct lane_thread **ret, const struct lane_thread_options
 	if (rc)
 		goto close_wakeups;
 	t->conns = (struct lane_conns){.loop = &t->loop, .wakeups = &t->wakeups, .core = t->core};
-	rc = lane_uplinks_init(&t->uplinks, &t->loop, t->core, cfg, e);
-	if (rc)
-		goto close_mailbox;
 	thread_start_handles(t);
 	rc = thread_start(t, e);
 	if (rc)
@@ -408,11 +407,7 @@ close_handles:
 	thread_close_handles(t);
 	uv_run(&t->loop, UV_RUN_DEFAULT);
 	mailbox_destroy(&t->in);
-	lane_uplinks_free(&t->uplinks);
 	goto destroy_wakeups;
-close_mailbox:
-	mailbox_close(&t->in);
-	mailbox_destroy(&t->in);
 close_wakeups:
 	wakeups_close(&t->wakeups);
 	uv_run(&t->loop, UV_RUN_DEFAULT);
@@ -421,6 +416,7 @@ destroy_wakeups:
 close_loop:
 	uv_loop_close(&t->loop);
 free_core:
+	lane_uplinks_free(&t->uplinks);
 	lane_free(t->core);
 free_thread:
 	free(t->stop);
