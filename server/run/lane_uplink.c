@@ -5,6 +5,7 @@
 #include "server/run/lane_uplink.h"
 
 #include "common/address.h"
+#include "common/auth.h"
 #include "common/loop_uv.h"
 #include "common/tcp_conn.h"
 #include "common/tls.h"
@@ -284,6 +285,12 @@ static void uplinks_refresh(struct lane_uplinks *all)
 	for (unsigned i = 0; i < all->cfg->reducers_n; i++)
 		rs_config_take_addresses(&all->reducers[i], &fresh);
 	rs_config_close(&fresh);
+}
+
+int lane_uplink_random(void *ctx, void *buf, size_t n, struct rs_err *e)
+{
+	(void)ctx;
+	return auth_random(buf, n, e);
 }
 
 int lane_uplinks_init(struct lane_uplinks *all, uv_loop_t *loop, struct lane *core, const struct rs_config *cfg,

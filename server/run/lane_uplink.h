@@ -28,6 +28,8 @@ int lane_uplinks_init(struct lane_uplinks *all, uv_loop_t *loop, struct lane *co
 /* To be called when the loop has run for the last time. */
 void lane_uplinks_free(struct lane_uplinks *all);
 
+/* lane_options.random; ctx is ignored. */
+int lane_uplink_random(void *ctx, void *buf, size_t n, struct rs_err *e);
 /* Serves the uplinks that need it. To be called when the core has had something to do. */
 void lane_uplinks_serve(struct lane_uplinks *all);
 /* Closes all connections; their handles close with the loop. */

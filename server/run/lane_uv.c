@@ -351,12 +351,6 @@ static int thread_secret(void *ctx, const struct control_hello *hello, struct au
 	return secrets_load(t->uplinks.cfg, hello->job, ret, e);
 }
 
-static int thread_random(void *ctx, void *buf, size_t n, struct rs_err *e)
-{
-	(void)ctx;
-	return auth_random(buf, n, e);
-}
-
 int lane_thread_start(struct lane_thread **ret, const struct lane_thread_options *o, unsigned index, struct rs_err *e)
 {
 	struct lane_thread *t = calloc(1, sizeof *t);
@@ -367,7 +361,7 @@ int lane_thread_start(struct lane_thread **ret, const struct lane_thread_options
 				   .stopped_ms = stopped_ms,
 				   .event = thread_on_core_event,
 				   .secret = secrets_exist(cfg) ? thread_secret : NULL,
-				   .random = thread_random,
+				   .random = lane_uplink_random,
 				   .peers = o->peers,
 				   .ctx = t};
 	int rc;
