@@ -473,11 +473,12 @@ class Cluster:
     def socket_path(self, i):
         return str(self.dir / f"agent{i}.sock")
 
-    def start_agent(self, i, config=None, path=None):
-        """Starts agent i; returns its Proc after it listens. config: merged into the cluster's; path: its file."""
+    def start_agent(self, i, config=None, path=None, env=None):
+        """Starts agent i; returns its Proc after it listens. config: merged into the cluster's; path: its file; env:
+        more variables."""
         path = path or self.write_config(f"agent{i}.yaml", config)
         argv = [binary("reduction-agent"), "--config", path, "--socket", self.socket_path(i)]
-        self.agents[i] = self.start(f"agent {i}", argv)
+        self.agents[i] = self.start(f"agent {i}", argv, env)
         self.agents[i].wait_text(r"\blistening\b")
         return self.agents[i]
 

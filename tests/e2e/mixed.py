@@ -22,14 +22,17 @@ WAYS = {"in": 4, "out": 2, "buffer": 2, "group": 2, "broadcast": 2, "empty": 1}
 
 class Case:
     """The contribution of one rank to an operation and, unless `check` is False, the expected result. largest: maximum
-    of elements. local: ranks that an agent sums. deterministic: results are compared by bits with the sum in rank
-    order; else as by oracle.check(). It can be started repeatedly."""
+    of elements. local: ranks that an agent sums. groups: that of each node, if the job has groups. deterministic:
+    results are compared by bits with the sum in rank order, or by groups; else as by oracle.check(). It can be started
+    repeatedly."""
 
     def __init__(
-        self, seed, number, rank, world_size, largest, style="exact", deterministic=False, local=1, check=True
+        self, seed, number, rank, world_size, largest, style="exact", deterministic=False, local=1, check=True,
+        groups=None,
     ):  # fmt: skip
         rng = random.Random(f"{seed} {number}")
         self.number, self.style, self.local, self.deterministic = number, style, local, deterministic
+        self.groups = groups
         self.dtype = oracle.DTYPES[number % 10]
         self.op = oracle.OPS[(number // 10 + number) % 5]
         self.way = rng.choices(list(WAYS), list(WAYS.values()))[0]
@@ -55,6 +58,9 @@ class Case:
         for parts, result in zip(self.parts or [], got):
             if self.way == "broadcast":
                 bad = "" if result.tobytes() == parts[self.root].tobytes() else "it is not what the root had"
+            elif self.deterministic and self.groups:
+                want = oracle.fold_groups(self.dtype, self.op, parts, self.local, self.groups)
+                bad = "" if result.tobytes() == want.tobytes() else "its bits are not those of the sum by groups"
             elif self.deterministic:
                 want = oracle.fold_nodes(self.dtype, self.op, parts, self.local)
                 bad = "" if result.tobytes() == want.tobytes() else "its bits are not those of the sum in rank order"

@@ -127,6 +127,36 @@ def fold_nodes(dtype, op, parts, local, exact=False):
     return narrow(acc, dtype)
 
 
+def fold_groups(dtype, op, parts, local, groups):
+    """The same if relays combine the contributions of each group: groups has that of each node (of `local` ranks). A
+    relay rounds its sum, unless all that it has added came in the accumulator's type."""
+    ranks = len(parts)
+    nodes = [fold_node(dtype, op, parts[first : first + local], local, ranks) for first in range(0, ranks, local)]
+    acc = None
+    for group in sorted(set(groups)):
+        own = [node for node, of in zip(nodes, groups) if of == group]
+        part = own[0][0]
+        for node, _ in own[1:]:
+            part = _combine(op, part, node)
+        if not all(wide for _, wide in own):
+            part = widen(narrow(part, dtype), dtype)
+        acc = part if acc is None else _combine(op, acc, part)
+    if op == "avg":
+        acc = _divide(acc, len(parts))
+    if dtype in FLOATS:
+        acc[numpy.isnan(acc)] = numpy.nan  # of inf * 0, whose sign depends on the processor; reducers make it positive
+    return narrow(acc, dtype)
+
+
+def fold_node(dtype, op, parts, local, ranks):
+    """Returns the sum of a node, and whether it is sent in the accumulator's type although that is wider."""
+    node = widen(parts[0], dtype)
+    for part in parts[1:]:
+        node = _combine(op, node, widen(part, dtype))
+    wide = 1 < local < ranks and dtype in ("float16", "bfloat16") and not rounds(dtype, op)
+    return (node if wide or local == 1 else widen(narrow(node, dtype), dtype)), wide
+
+
 def _bounds(dtype, op, parts, partials):
     """Returns the bounds of the result in any order. Each of the n - 1 operations, and a division, has an error of at
     most eps/2 of its result; narrowing keeps the order of values, so narrowed bounds hold for narrowed results.

@@ -3,9 +3,10 @@
 
 PLAN.json: {"seed", "cases": how many, "in_flight", "largest": elements, "style", "deterministic": bool, "local": ranks
 that an agent adds up, "gates": {number of a case: rank}}; with "wire": [up, down] and "nearest": bool, operations are
-those of encoded.py. Before it starts the case at a gate, that rank says so and
-waits until it is told to go on, so that the operations of the others stay pending. All say "at" for every case that
-they start, and at the end the checksums of all results. Rank i % world size compares case i with the oracle.
+those of encoded.py; with "groups", that of each node, the job has groups. Before it starts the case at a gate,
+that rank says so and waits until it is told to go on, so that the operations of the others stay pending. All say "at"
+for every case that they start, and at the end the checksums of all results. Rank i % world size compares case i with
+the oracle.
 """
 
 import json
@@ -25,7 +26,7 @@ def make_case(plan, number, rank, world_size):
         return encoded.Case(plan, number, rank, world_size, check)
     return mixed.Case(
         plan["seed"], number, rank, world_size, plan["largest"], plan["style"], plan["deterministic"], plan["local"],
-        check=check,
+        check=check, groups=plan.get("groups"),
     )  # fmt: skip
 
 
