@@ -111,7 +111,7 @@ static void uplink_frame_complete(struct uplink *u, uint64_t now_ms)
 {
 	if (u->skip) {
 		u->skip = false;
-	} else if (u->in.type == FRAME_RESULT) {
+	} else if (u->slot) {
 		uplink_end_result(u, now_ms);
 	} else if (!control_intact(&u->in, u->control_in)) {
 		uplink_fail(u, now_ms, "the checksum of its %s frame is wrong", frame_type_name(u->in.type));

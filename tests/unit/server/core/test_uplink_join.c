@@ -82,6 +82,8 @@ static const struct {
     {"refused without a word", {REFUSED_EMPTY}, false, false, false, "the peer gave no reason"},
     {"ended at once", {ABORT}, false, false, false, "the job has ended"},
     {"ended after WELCOME", {WELCOME, ABORT}, false, false, false, "the job has ended"},
+    {"RESULT first", {RESULT}, false, false, false, "RESULT frame"},
+    {"RESULT before START", {WELCOME, RESULT}, false, false, false, "RESULT frame"},
     {"RESUME before START", {WELCOME, RESUME}, false, false, false, "RESUME frame at the wrong time"},
     {"another protocol", {BYTES}, false, false, false, "are not frames of this protocol"},
     {"too long", {LARGE}, false, false, false, "WELCOME"},
