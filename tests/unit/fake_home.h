@@ -36,7 +36,7 @@ void fh_serve(void *homes);
 
 /* Returns the connection that is being made to a reducer, or is up; NULL: none. */
 struct fh_home *fh_find(struct fh_homes *all, unsigned reducer);
-/* The connection is made; takes HELLO. */
+/* The connection that is being made is made; takes HELLO. */
 struct fh_home *fh_accept(struct fh_homes *all, unsigned reducer);
 /* The connection is made, the home admits it, and START is sent. */
 struct fh_home *fh_join(struct fh_homes *all, unsigned reducer);
