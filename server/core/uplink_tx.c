@@ -159,8 +159,10 @@ void uplinks_tick(struct stripe *st, uint64_t now_ms)
 		stripe_try_resume(st); /* an uplink may have broken within a chunk */
 	for (struct uplink *u = st->uplinks; u && !st->ended; u = u->next) {
 		uplink_tick(u, now_ms);
+		if (u->failing_ms && !uplink_is_needed(u))
+			u->failing_ms = now_ms; /* nobody has waited for it so far */
 		/* until all ranks have the view, a home may be lost to some of them */
-		if (!u->failing_ms || now_ms - u->failing_ms < patience_ms || !agreed || !uplink_is_needed(u))
+		if (!u->failing_ms || now_ms - u->failing_ms < patience_ms || !agreed)
 			continue;
 		rs_fail(&why, RS_ECUT, "it relays for a group and has no connection to reducer %s: %s",
 			st->owner->opt.peers.ids[u->reducer], u->why);

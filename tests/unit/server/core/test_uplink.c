@@ -193,6 +193,11 @@ START_TEST(it_connects_when_it_is_needed)
 	f.chunk = 1;
 	forward(&fw, f);
 	ck_assert_uint_eq(homes.dialled, 2);
+	/* only now it has something to wait for */
+	pass(&fw, &homes, 2 * FAKE_DETECT_MS - 100);
+	ck_assert_msg(fw.failed == 0, "%s", fw.why.msg);
+	if (!fh_find(&homes, FG_HOME))
+		pass(&fw, &homes, 100); /* that attempt has taken too long */
 	expect_data(fh_join(&homes, FG_HOME), f);
 	ck_assert_uint_eq(fw.failed, 0);
 	fh_close(&homes);
@@ -209,6 +214,7 @@ static const struct {
 	const char *says;
 } losses[] = {
     {"never up", NEVER_UP, true, 2, "no route to host"},
+    {"a chunk waits", REFUSED_LATER, true, 2, "no route to host"},
     {"a chunk is sent", SENT, false, 2, "connection reset by peer"},
     {"a part of a chunk is sent", PARTLY, false, 2, "connection reset by peer"},
     {"silent", SILENT, false, 3, "nothing was heard from it for 1.0 s"},
