@@ -269,6 +269,11 @@ void uplinks_begin_again(struct stripe *st)
 		rs_assert(!u->sent_off && !u->slot);
 		memset(u->queues, 0, sizeof u->queues);
 		u->outstanding = 0;
+		if (u->state == UPLINK_BROKEN) {
+			/* it broke within the rest of a chunk of the view before */
+			u->state = UPLINK_IDLE;
+			u->failing_ms = 0;
+		}
 		uplink_ready(u);
 	}
 }

@@ -641,7 +641,7 @@ int main(void)
 	tcase_add_test(tc, a_slow_result_ends_nothing);
 	tcase_add_test(tc, views_pass_through);
 	tcase_add_test(tc, the_last_view_counts);
-	tcase_add_loop_test(tc, the_rest_of_a_chunk_goes_first, 0, 1);
+	tcase_add_loop_test(tc, the_rest_of_a_chunk_goes_first, 0, REST_SILENT + 1);
 	tcase_add_loop_test(tc, a_lost_home_is_forgotten, 0, 2);
 	tcase_add_loop_test(tc, wrong_results_are_not_taken, 0, sizeof wrongs / sizeof wrongs[0]);
 	tcase_add_test(tc, the_home_hears_who_is_late);
