@@ -34,7 +34,8 @@ static struct slot *uplink_slot_of(struct uplink *u)
 	struct slot *s = stripe_find_slot(u->stripe, f->of.seq, f->chunk);
 	const struct operation *o = s ? &s->header.of : NULL;
 
-	if (!s || !s->relay || s->uplink != SLOT_UPLINK_SENT || s->home != frame_home(u->reducer, u->lane))
+	if (!s || !s->relay || s->uplink != SLOT_UPLINK_SENT || s->home != frame_home(u->reducer, u->lane) ||
+	    s->group != u->group)
 		return NULL;
 	return o->dtype == f->of.dtype && o->op == f->of.op && o->count == f->of.count && o->up == f->of.up &&
 		       o->down == f->of.down && o->priority == f->of.priority &&

@@ -510,6 +510,7 @@ static const struct {
     {"another count", OTHER_COUNT},
     {"another priority", OTHER_PRIORITY},
     {"not relayed", STRAIGHT},
+    {"another group's", OTHER_GROUP},
     {"DATA", DATA},
     {"CREDIT", CREDIT},
     {"KEPT", KEPT},
