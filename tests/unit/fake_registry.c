@@ -38,11 +38,12 @@ static void on_free(void *ctx, void *memory, uint64_t bytes)
 	free(memory);
 }
 
-void fr_open(struct fr_world *w, unsigned jobs, unsigned workers, uint64_t memory)
+static void open_registry(struct fr_world *w, struct registry_limits limits, uint64_t features, uint64_t digest)
 {
-	struct registry_options opt = {.limits = {jobs, workers, memory},
+	struct registry_options opt = {.limits = limits,
 				       .threads = 3,
-				       .features = FR_FEATURES | FEATURE_WINDOWS,
+				       .features = FR_FEATURES | FEATURE_WINDOWS | features,
+				       .reducers_digest = digest,
 				       .connection_bytes = FR_CONNECTION_BYTES,
 				       .alloc = on_alloc,
 				       .free = on_free,
@@ -52,6 +53,16 @@ void fr_open(struct fr_world *w, unsigned jobs, unsigned workers, uint64_t memor
 
 	*w = (struct fr_world){0};
 	ck_assert_int_eq(registry_new(&w->r, &opt, &e), RS_OK);
+}
+
+void fr_open(struct fr_world *w, unsigned jobs, unsigned workers, uint64_t memory)
+{
+	open_registry(w, (struct registry_limits){jobs, workers, memory}, 0, 0);
+}
+
+void fr_open_relay(struct fr_world *w, uint64_t reducers_digest)
+{
+	open_registry(w, (struct registry_limits){2, 8, UINT64_MAX}, FEATURE_RELAYS, reducers_digest);
 }
 
 void fr_close(struct fr_world *w)

@@ -30,6 +30,8 @@ struct fr_world {
 };
 
 void fr_open(struct fr_world *w, unsigned jobs, unsigned workers, uint64_t memory);
+/* The same of a reducer that relays if a job has these reducers; 0: it does not. */
+void fr_open_relay(struct fr_world *w, uint64_t reducers_digest);
 /* Checks that all memory has been freed. */
 void fr_close(struct fr_world *w);
 
