@@ -81,16 +81,6 @@ void registry_send_waiting(struct registry *r, const struct job *j)
 	registry_emit(r, j, (struct registry_action){.type = REGISTRY_TELL, .frame = frame, .frame_len = len});
 }
 
-/* Returns what the job uses: what all its ranks and this reducer have. */
-static struct control_start agree(const struct registry *r, const struct job *j)
-{
-	struct control_start s = {.features = registry_features(r, &j->first), .start = j->members[0].incarnation};
-
-	for (unsigned i = 0; i < j->first.world_size; i++)
-		s.features &= j->members[i].features;
-	return s;
-}
-
 void registry_admitted(struct registry *r, uint64_t id)
 {
 	struct job *j = job_by_id(r, id);
@@ -100,7 +90,7 @@ void registry_admitted(struct registry *r, uint64_t id)
 		return;
 	j->running = true;
 	j->started_ms = r->now_ms;
-	begin = (struct lane_begin){.processes = registry_processes(j), .agreed = agree(r, j), .hello = &j->first};
+	begin = (struct lane_begin){.processes = registry_processes(j), .agreed = registry_agree(r, j), .hello = &j->first};
 	if (registry_widen(r, j)) {
 		begin.agreed.window = j->window;
 		begin.memory = j->memory;

@@ -149,6 +149,8 @@ uint64_t registry_features(const struct registry *r, const struct control_hello 
 void registry_relay_failed(struct registry *r);
 /* Refuses a job that takes this reducer back, for a while after that. */
 int registry_check_relay(const struct registry *r, const struct control_hello *h, struct control_refused *no);
+/* Returns what the job uses: what all its ranks and this reducer have. */
+struct control_start registry_agree(const struct registry *r, const struct job *j);
 /* Checks what a HELLO says of groups. */
 int registry_check_groups(const struct control_hello *h, struct control_refused *no);
 /* Admits the HELLO of an uplink: a relay of a job that runs here. */

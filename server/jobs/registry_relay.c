@@ -23,10 +23,19 @@ uint64_t registry_features(const struct registry *r, const struct control_hello 
 	return relays ? r->opt.features : r->opt.features & ~FEATURE_RELAYS;
 }
 
+struct control_start registry_agree(const struct registry *r, const struct job *j)
+{
+	struct control_start s = {.features = registry_features(r, &j->first), .start = j->members[0].incarnation};
+
+	for (unsigned i = 0; i < j->first.world_size; i++)
+		s.features &= j->members[i].features;
+	return s;
+}
+
 int registry_check_groups(const struct control_hello *h, struct control_refused *no)
 {
 	if (h->relay > RS_REDUCERS_MAX)
-		return registry_refuse(no, RS_EINVAL, false, "reducer %u as relay is out of range 0 to %d",
+		return registry_refuse(no, RS_EINVAL, false, "relay %u is out of range 0 to %d",
 				       h->relay - 1, RS_REDUCERS_MAX - 1);
 	if (!h->groups)
 		return RS_OK;
@@ -84,7 +93,7 @@ int registry_admit_uplink(struct registry *r, const struct control_hello *h, str
 		return registry_refuse(no, RS_EMISMATCH, false,
 				       "relay %u of job %s is in a job that is configured differently", h->relay - 1,
 				       h->job);
-	if (!(registry_features(r, &j->first) & FEATURE_RELAYS))
+	if (!(registry_agree(r, j).features & FEATURE_RELAYS))
 		return registry_refuse(no, RS_EREFUSED, false, "job %s uses no relays here", h->job);
 	if (j->uplinks >= j->first.uplinks * j->first.lanes)
 		return registry_refuse(no, RS_EREFUSED, true, "job %s has %u uplinks here, as many as it has relays",

@@ -150,6 +150,8 @@ static const struct {
     {GROUP_LARGE, RS_EINVAL, false, "group 3 of 2 is out of range"},
     {GROUPS_LARGE, RS_EINVAL, false, "group 2 of 65 is out of range"},
     {UPLINKS_LARGE, RS_EINVAL, false, "uplinks are out of range 0 to 16384"},
+    {RELAY_LARGE, RS_EINVAL, false, "relay 256 is out of range 0 to 255"},
+    {RELAY_HUGE, RS_EINVAL, false, "relay 4294967294 is out of range 0 to 255"},
 };
 
 static void spoil(struct control_hello *h, enum spoilt how)
@@ -224,6 +226,7 @@ static const struct {
 } flat[] = {
     {"no groups in its file", 0, false},
     {"other reducers", DIGEST + 1, false},
+    {"a rank cannot", DIGEST, true},
 };
 
 START_TEST(jobs_run_without_relays)
