@@ -89,6 +89,9 @@ void reducers_open_offering(struct reducers *f, const char *yaml, unsigned world
 			    uint64_t features);
 /* The same for another rank. */
 void reducers_open_rank(struct reducers *f, const char *yaml, unsigned rank, unsigned world, uint64_t features);
+/* The same for rank 0 of two, which is in this group of the configuration. relay_above:
+ * as in struct exchange_params. */
+void reducers_open_group(struct reducers *f, const char *yaml, unsigned group, uint64_t relay_above, uint64_t features);
 /* The same with world size 1, which sums alone, with 1 s to connect. */
 void reducers_open_single(struct reducers *f, const char *yaml);
 void reducers_close(struct reducers *f);
