@@ -141,30 +141,38 @@ static void uplink_conn_begin(struct lane_uplink *c)
 		uplink_conn_up(c);
 }
 
-static void uplink_conn_read(struct lane_uplink *c)
+/* Reads once, from the bytes that TLS holds (`inside`) or from the socket. Returns whether
+ * there may be more. */
+static bool uplink_conn_receive(struct lane_uplink *c, bool inside)
 {
 	struct iovec iov[2];
-	size_t room;
+	unsigned n = uplink_recv_target(c->core, iov);
+	size_t room = 0;
 	ssize_t got;
-	unsigned n;
 
-	for (int i = 0; i < UPLINK_READS && (n = uplink_recv_target(c->core, iov)) > 0; i++) {
-		room = 0;
-		for (unsigned k = 0; k < n; k++)
-			room += iov[k].iov_len;
-		got = tcp_conn_recv(&c->tcp, iov, n);
-		if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
-			return;
-		if (got == 0)
-			uplink_conn_fail(c, "it closed the connection");
-		else if (got < 0)
-			uplink_conn_fail_for(c, 0);
-		if (got <= 0)
-			return;
-		uplink_received(c->core, (size_t)got, uv_now(c->all->loop));
-		if ((size_t)got < room && !tcp_conn_pending(&c->tcp))
-			return;
-	}
+	if (!n)
+		return false;
+	for (unsigned k = 0; k < n; k++)
+		room += iov[k].iov_len;
+	got = inside ? tcp_conn_recv_inside(&c->tcp, iov, n) : tcp_conn_recv(&c->tcp, iov, n);
+	if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
+		return false;
+	if (got == 0)
+		uplink_conn_fail(c, "it closed the connection");
+	else if (got < 0)
+		uplink_conn_fail_for(c, 0);
+	if (got <= 0)
+		return false;
+	uplink_received(c->core, (size_t)got, uv_now(c->all->loop));
+	return (size_t)got == room || tcp_conn_pending(&c->tcp);
+}
+
+static void uplink_conn_read(struct lane_uplink *c)
+{
+	for (int i = 0; i < UPLINK_READS && uplink_conn_receive(c, false); i++)
+		;
+	while (c->core && tcp_conn_pending(&c->tcp) && uplink_conn_receive(c, true))
+		; /* no poll reports these */
 }
 
 static void uplink_conn_write(struct lane_uplink *c)
