@@ -228,7 +228,7 @@ START_TEST(a_broken_uplink_ends_the_job_here)
 	enum loss how = losses[_i].how;
 	struct fw_world fw;
 	struct fh_homes homes;
-	struct fh_home *h;
+	struct fh_home *h = NULL;
 	struct frame f;
 	uint64_t since;
 	uint8_t packed[FRAME_CONTROL_MAX];
