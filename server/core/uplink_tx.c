@@ -20,7 +20,8 @@ void uplink_connected(struct uplink *u, const uint8_t *binding, size_t len, uint
 	if (!u->stripe || u->state != UPLINK_OPENING)
 		return; /* it wants to be closed by now */
 	rs_assert(len <= sizeof u->binding);
-	memcpy(u->binding, binding, len);
+	if (len)
+		memcpy(u->binding, binding, len);
 	u->binding_len = len;
 	u->state = UPLINK_HANDSHAKE;
 	u->last_rx_ms = u->last_tx_ms = now_ms;
