@@ -158,7 +158,7 @@ void uplinks_tick(struct stripe *st, uint64_t now_ms)
 
 	if (st->uplinks && !agreed)
 		stripe_try_resume(st); /* an uplink may have broken within a chunk */
-	for (struct uplink *u = st->uplinks; u && !st->ended; u = u->next) {
+	for (struct uplink *u = st->uplinks; u; u = u->next) {
 		uplink_tick(u, now_ms);
 		if (u->failing_ms && !uplink_is_needed(u))
 			u->failing_ms = now_ms; /* nobody has waited for it so far */
@@ -170,5 +170,6 @@ void uplinks_tick(struct stripe *st, uint64_t now_ms)
 		st->owner->opt.event(st->owner->opt.ctx,
 				     &(struct lane_event){.type = LANE_UNLINKED, .job = st->p.job, .lane = st->p.lane});
 		stripe_fail(st, &why, &(struct rs_cause){.code = RS_EPEER, .reducer = 1 + u->reducer});
+		return; /* there are no uplinks any more */
 	}
 }
