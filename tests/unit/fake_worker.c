@@ -44,6 +44,10 @@ static void on_event(void *ctx, const struct lane_event *ev)
 		fw->event = *ev;
 		return;
 	}
+	if (ev->type == LANE_UNLINKED) {
+		fw->unlinked++;
+		return;
+	}
 	if (ev->type == LANE_PROVEN) {
 		fw->proven++;
 		return;

@@ -55,7 +55,7 @@ struct fw_world {
 	size_t out_piece;                                                        /* most bytes of one sendmsg */
 	unsigned failed, gone, lost, stopped, late, answered, proven, nonfinite; /* events */
 	unsigned clean;                                                          /* of those gone */
-	unsigned uplinks_gone;
+	unsigned uplinks_gone, unlinked;
 	struct rs_err why;       /* of the last LANE_FAILED */
 	struct lane_event event; /* the last LANE_LOST, LANE_STOPPED, LANE_LATE, LANE_ANSWERED or
 				    LANE_NONFINITE */

@@ -262,7 +262,7 @@ START_TEST(a_broken_uplink_ends_the_job_here)
 			fh_break(&homes, fh_find(&homes, FG_HOME), "no route to host");
 		pass(&fw, NULL, 50);
 	}
-	ck_assert_msg(fw.failed == 1, "%s", losses[_i].what);
+	ck_assert_msg(fw.failed == 1 && fw.unlinked == 1, "%s", losses[_i].what);
 	ck_assert_int_eq(fw.why.code, RS_ECUT);
 	ck_assert_msg(strstr(fw.why.msg, "it relays for a group and has no connection to reducer r1: ") &&
 			  strstr(fw.why.msg, losses[_i].says),
