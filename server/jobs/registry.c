@@ -90,7 +90,8 @@ void registry_admitted(struct registry *r, uint64_t id)
 		return;
 	j->running = true;
 	j->started_ms = r->now_ms;
-	begin = (struct lane_begin){.processes = registry_processes(j), .agreed = registry_agree(r, j), .hello = &j->first};
+	begin =
+	    (struct lane_begin){.processes = registry_processes(j), .agreed = registry_agree(r, j), .hello = &j->first};
 	if (registry_widen(r, j)) {
 		begin.agreed.window = j->window;
 		begin.memory = j->memory;

@@ -35,8 +35,8 @@ struct control_start registry_agree(const struct registry *r, const struct job *
 int registry_check_groups(const struct control_hello *h, struct control_refused *no)
 {
 	if (h->relay > RS_REDUCERS_MAX)
-		return registry_refuse(no, RS_EINVAL, false, "relay %u is out of range 0 to %d",
-				       h->relay - 1, RS_REDUCERS_MAX - 1);
+		return registry_refuse(no, RS_EINVAL, false, "relay %u is out of range 0 to %d", h->relay - 1,
+				       RS_REDUCERS_MAX - 1);
 	if (!h->groups)
 		return RS_OK;
 	if (h->groups > GROUPS_MAX || h->group < 1 || h->group > h->groups)
