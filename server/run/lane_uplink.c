@@ -141,8 +141,8 @@ static void uplink_conn_begin(struct lane_uplink *c)
 		uplink_conn_up(c);
 }
 
-/* Reads once, from the bytes that TLS holds (`inside`) or from the socket. Returns whether
- * there may be more. */
+/* Reads once, from the bytes that TLS holds (`inside`) or from the socket. Returns
+ * whether there may be more. */
 static bool uplink_conn_receive(struct lane_uplink *c, bool inside)
 {
 	struct iovec iov[2];

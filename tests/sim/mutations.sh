@@ -427,7 +427,7 @@ a chunk that was added counts as begun by all ranks
 	s/added \? s->credited : s->head/s->credited + 0 * added/
 more chunks lack a result than the reducer has slots for
 	agent/worker/core/stream.c
-	s/\(l->chunks_owed < l->ahead \|\| owed < frame_reserve\(l->ahead\)\) &&\s+//
+	s/\(l->chunks_owed < ahead \|\| owed < frame_reserve\(ahead\)\) &&\s+//
 decoupled ranks retain as few results as others
 	agent/worker/core/lead.c
 	s/x->params->priorities, lead, lead_ret/x->params->priorities, lead < 512 ? lead \/ 2 : lead, lead_ret/

@@ -169,9 +169,9 @@ static uint32_t stream_window_bytes(const struct exchange *x, const struct excha
 }
 
 /* Returns how many chunks may be without a result. With relays, contributions that run
- * ahead would take the ports of reducers from sums of groups, for which others wait: it is
- * enough that one is on each hop. 16 MiB in two racks at 4:1, MB/s: 21.9 with 4 on each
- * link, 18.9 with 24. */
+ * ahead would take the ports of reducers from sums of groups, for which others wait: it
+ * is enough that one is on each hop. 16 MiB in two racks at 4:1, MB/s: 21.9 with 4 on
+ * each link, 18.9 with 24. */
 static uint32_t stream_ahead(const struct link *l)
 {
 	uint32_t hops = l->window.limit > STREAM_HOPS ? l->window.limit : STREAM_HOPS;

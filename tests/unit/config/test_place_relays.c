@@ -7,7 +7,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Four reducers, a0 with two lanes, and eight shards: shard s belongs to reducer s % 4. */
+/* Four reducers, a0 with two lanes, and eight shards: shard s belongs to reducer s %
+ * 4. */
 #define R4                                                                                                             \
 	"reducers: [{id: a0, address: w, lanes: 2}, {id: a1, address: x}, {id: b0, address: y}, {id: b1, address: "    \
 	"z}]\n"                                                                                                        \

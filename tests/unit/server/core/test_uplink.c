@@ -274,7 +274,8 @@ START_TEST(a_broken_uplink_ends_the_job_here)
 }
 END_TEST
 
-/* The home lives, and so does the uplink: nothing ends, for as long as the result takes. */
+/* The home lives, and so does the uplink: nothing ends, for as long as the result
+ * takes. */
 START_TEST(a_slow_result_ends_nothing)
 {
 	struct fw_world fw;
