@@ -174,7 +174,7 @@ static int find_job(struct registry *r, const struct control_hello *h, struct jo
 	struct rs_err why;
 
 	for (struct job *j = r->jobs; j; j = j->next) {
-		if (strcmp(j->first.job, h->job) != 0)
+		if (strcmp(j->first.job, h->job) != 0 || job_is_left(j))
 			continue;
 		if (j->first.generation == h->generation && j->ended)
 			return registry_refuse(

@@ -61,6 +61,12 @@ struct job {
 	uint64_t bound; /* most bytes of the job, with memory_len */
 };
 
+/* Returns whether all ranks have left, and only uplinks are still closing. */
+static inline bool job_is_left(const struct job *j)
+{
+	return j->uplinks && j->sessions == j->uplinks;
+}
+
 enum {
 	REGISTRY_SIZES = 8,
 	REGISTRY_CONTENDERS = 32, /* at once; one more takes the place of the oldest, which is then asked for again */

@@ -73,7 +73,7 @@ static struct job *find_relayed(struct registry *r, const struct control_hello *
 	struct job *j = r->jobs;
 
 	while (j && (strcmp(j->first.job, h->job) != 0 || j->first.generation != h->generation || j->ended ||
-		     !j->running || j->members[0].incarnation != h->incarnation))
+		     job_is_left(j) || !j->running || j->members[0].incarnation != h->incarnation))
 		j = j->next;
 	return j;
 }

@@ -92,6 +92,29 @@ START_TEST(an_uplink_is_no_rank)
 }
 END_TEST
 
+/* While the uplinks of a job are closing whose ranks have left, another training may have
+ * its name. */
+START_TEST(a_job_without_ranks_is_in_nobodys_way)
+{
+	struct control_hello h = uplink(0), other = grouped(0, 0);
+	struct fr_world w;
+	uint64_t id;
+
+	fr_open_relay(&w, DIGEST);
+	id = start(&w);
+	admit(&w, &h);
+	other.generation = h.generation - 1;
+	fr_refused(&w, &other, RS_EREFUSED, false, "is at generation");
+	for (unsigned i = 0; i < 4; i++)
+		registry_session_closed(w.r, id, i / 2, i % 2, true);
+	fr_refused(&w, &h, RS_EREFUSED, true, "does not run here now");
+	ck_assert_uint_ne(admit(&w, &other).stripe.job, id);
+	registry_uplink_closed(w.r, id);
+	ck_assert_uint_eq(w.n[REGISTRY_CLOSED], 1);
+	fr_close(&w);
+}
+END_TEST
+
 /* As many as the configuration has, on all lanes; the place of one that has gone is
  * free. */
 START_TEST(uplinks_are_counted)
@@ -282,6 +305,7 @@ int main(void)
 	int failed;
 
 	tcase_add_test(tc, an_uplink_is_no_rank);
+	tcase_add_test(tc, a_job_without_ranks_is_in_nobodys_way);
 	tcase_add_test(tc, uplinks_are_counted);
 	tcase_add_loop_test(tc, other_uplinks_are_refused, 0, sizeof refused / sizeof refused[0]);
 	tcase_add_test(tc, an_uplink_needs_a_job_that_runs);
