@@ -187,9 +187,13 @@ int rs_config_load(struct rs_config *ret_cfg, const char *file, struct rs_err *e
 /* Does the same with a text in memory; `name` stands for the file name in errors. */
 int rs_config_parse(struct rs_config *ret_cfg, const char *name, const void *text, size_t len, struct rs_err *e);
 
-/* Computes again what depends on bandwidths and is `auto` in the file: lanes of the
- * reducers, and the chunk size. For programs that change bandwidths. The shard map
- * stays. */
+/* Returns the bytes of a chunk: what the file says, or, if that is `auto`, what suits its
+ * bandwidths, with relays or without. */
+uint32_t rs_config_chunk(const struct rs_config *cfg, bool relays);
+
+/* Computes again what depends on bandwidths and relays and is `auto` in the file: lanes of
+ * the reducers, and the chunk size. For programs that change bandwidths or relays. The
+ * shard map stays. */
 void rs_config_choose(struct rs_config *cfg);
 
 /* Does the same, and calls report() for each error in the file, not only for the first;

@@ -175,7 +175,7 @@ const struct schema_key schema_keys[] = {
 {"sharding", "chunk_bytes", SCHEMA_BYTES, AT(sharding, chunk_bytes), .min = RS_CHUNK_MIN, .max = RS_CHUNK_MAX,
  .step = 64, .zero_word = "auto", .def = "auto", .help = "Size of the chunks into which buffers are cut; chunk i of "
  "operation q belongs to shard (i + q) modulo shards; `auto`: 32KiB, or 16KiB or 8KiB if a chunk would take more "
- "than 0.6 ms on the slowest link whose `bandwidth` the file gives"},
+ "than 0.6 ms on the slowest link whose `bandwidth` the file gives, with relays 0.3 ms"},
 {"sharding", "window", SCHEMA_NUMBER, AT(sharding, window), .min = 1, .max = 1024, .def = "32",
  .help = "Most chunks that a worker may have in flight on a lane; each further priority adds an eighth of that (at "
  "least one). The actual number adapts to the delay of the network. Bounds the memory of a reducer, see "

@@ -98,5 +98,7 @@ int plan_apply(const struct plan *p, struct rs_config *cfg, struct rs_err *e)
 		rc = make_groups(p, cfg, e);
 	if (rc == RS_OK && cfg->groups_n == p->net.racks_n)
 		rc = apply_relays(p, cfg, e);
+	if (rc == RS_OK)
+		rs_config_choose(cfg); /* chunks are smaller with relays */
 	return rc;
 }

@@ -46,7 +46,8 @@ static uint64_t memory_of(const struct plan *p, const struct rs_config *cfg, uns
 	uint64_t slots = 2ull * window * cfg->sharding.priorities;
 	uint64_t stash = cfg->job.deterministic ? p->net.workers - 1 : 0;
 	uint64_t decoded = rs_wire_decoded(p->up, p->down);
-	uint64_t lane = slots * ((decoded + stash * 2) * cfg->sharding.chunk_bytes + MEMORY_SLOT);
+	uint64_t chunk = rs_config_chunk(cfg, p->relay);
+	uint64_t lane = slots * ((decoded + stash * 2) * chunk + MEMORY_SLOT);
 
 	lane += p->net.workers * (MEMORY_CONNECTION + slots * MEMORY_RESULT);
 	return lanes * lane + MEMORY_JOB;
