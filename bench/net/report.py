@@ -122,14 +122,34 @@ def speed_checks(case, size, ours, rows):
 
 
 def rack_checks(case, size, rows):
-    """Compares the best of ours with groups with the better ring in the order of racks."""
-    ours = best(rows, [f"reduction/{name}" for name in case.racks.systems])
-    rival = best(rows, RINGS)
-    if "racks" not in case.targets or size < case.targets["racks_from"] or not ours or not rival:
+    """Compares the best of ours with groups with the better ring in the order of racks, its share of what plan
+    expects, and its bytes on uplinks; and groups without relays with no groups."""
+    t, found = case.targets, []
+    ours = best(rows, [f"reduction/{name}" for name in case.racks.systems if name != "declared"])
+    rival, declared, flat = best(rows, RINGS), best(rows, ["reduction/declared"]), best(rows, ["reduction/flat"])
+    if not ours or size < t.get("racks_from", 0):
         return []
-    speed, base = ours["algbw_MBps_median"], rival["algbw_MBps_median"]
-    return [Check(case.name, size, f"{ours['system']}, times the best ring", speed / base, case.targets["racks"], True,
-                  f"{speed:.1f} MB/s", f"{rival['system']} {base:.1f}")]
+    speed, name = ours["algbw_MBps_median"], ours["system"]
+
+    def add(what, value, target, mine, other):
+        found.append(Check(case.name, size, what, value, target, True, mine, other))
+
+    if "racks" in t and rival:
+        base = rival["algbw_MBps_median"]
+        add(f"{name}, times the best ring", speed / base, t["racks"], f"{speed:.1f} MB/s",
+            f"{rival['system']} {base:.1f}")
+    if "allowed" in t:
+        bound = ours["links_allow_MBps"]
+        add(f"{name}, of what plan expects", speed / bound, t["allowed"], f"{speed:.1f} MB/s", f"plan {bound:.1f}")
+    if "uplinks" in t:
+        relayed = best(rows, ["reduction/groups"])
+        share = relayed["uplink_per_S"]
+        found.append(Check(case.name, size, "bytes on the busiest uplink, of those reduced", share, t["uplinks"], False,
+                           f"{share:.3f} S", None))
+    if "declared" in t and declared and flat:
+        base, speed = flat["algbw_MBps_median"], declared["algbw_MBps_median"]
+        add("groups without relays, of no groups", speed / base, t["declared"], f"{speed:.1f} MB/s", f"flat {base:.1f}")
+    return found
 
 
 def memory_checks(case, size, rows):
