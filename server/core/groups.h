@@ -7,8 +7,9 @@
  * rank that it expects is covered once.
  *
  * Ranks and uplinks send different chunks on one lane, so they have no common sequence.
- * Results therefore leave in the order (seq, chunk) of what has begun: each session has
- * sent its own contributions in this order. */
+ * Results therefore go to ranks in the order (seq, chunk) of what has begun: each session
+ * has sent its own contributions in this order. So do those for
+ * uplinks, but see result.c. */
 #ifndef RS_SERVER_CORE_GROUPS_H
 #define RS_SERVER_CORE_GROUPS_H
 

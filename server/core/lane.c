@@ -223,7 +223,8 @@ static void lane_start_stripe(struct stripe *st, const struct lane_begin *begin)
 	}
 	/* a chunk that goes through a relay is under way for longer than it is in the
 	 * network of its rank */
-	st->credits = st->features & FEATURE_START && st->features & (FEATURE_DECOUPLED | FEATURE_RELAYS);
+	st->credits = st->features & FEATURE_START &&
+		      (st->features & FEATURE_DECOUPLED || (st->features & FEATURE_RELAYS && st->p.uplinks));
 	st->start = begin->agreed.start;
 	if (stripe_begin_groups(st, begin->hello, &why)) {
 		stripe_fail(st, &why, NULL);

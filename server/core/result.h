@@ -13,8 +13,4 @@ void result_send(struct stripe *st, struct slot *slot);
  * only its header. */
 void result_queue(struct stripe *st, struct slot *slot);
 
-/* The same in a job with groups, also behind results that are fetched: the result is sent
- * when no chunk before it lacks its own. */
-void result_release(struct stripe *st, struct slot *slot);
-
 #endif

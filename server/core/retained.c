@@ -104,7 +104,7 @@ void retained_received(struct stripe *st, struct slot *slot)
 	st->fetching[p]--;
 	slot_encode_result(slot, st->stable, st->p.checksum);
 	if (stripe_is_grouped(st)) {
-		result_release(st, slot);
+		result_send(st, slot);
 		return;
 	}
 	slot->waiting = true;

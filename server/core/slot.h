@@ -59,7 +59,7 @@ struct slot {
 	uint64_t *started;  /* bit r: rank r has started its contribution */
 	uint64_t *complete; /* deterministic, bit r: the contribution of rank r is complete */
 	uint64_t *wide;     /* deterministic, bit r: the stash of rank r contains float32 */
-	uint64_t *have;     /* bit r: rank r has the result already */
+	uint64_t *have;     /* bit r: rank r has the result already, or it was queued for a far relay */
 	uint64_t *covered;  /* in jobs with groups, bit r: rank r's contribution has started, here or in its relay */
 	uint8_t head[FRAME_HEADER];      /* header of the result, the same for all ranks */
 	uint8_t head_root[FRAME_HEADER]; /* the same without payload, for ranks that get none */

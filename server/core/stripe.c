@@ -255,13 +255,10 @@ struct slot *stripe_find_slot(struct stripe *st, uint64_t seq, uint32_t chunk)
 	return slot;
 }
 
-void stripe_result_sent(struct stripe *st, struct slot *slot)
+void stripe_result_done(struct stripe *st, struct slot *slot)
 {
 	struct slot **at = stripe_chain(st, slot->header.of.seq, slot->header.chunk);
 
-	rs_assert(slot->unsent > 0);
-	if (--slot->unsent > 0)
-		return;
 	lane_times_put(&st->times.waiting, slot->full_us - slot->started_us);
 	lane_times_put(&st->times.summing, slot->worked_ns / 1000);
 	lane_times_put(&st->times.sending, st->owner->now_us - slot->full_us);
@@ -271,6 +268,13 @@ void stripe_result_sent(struct stripe *st, struct slot *slot)
 	*at = slot->next;
 	slot->next = st->free[slot->header.of.priority];
 	st->free[slot->header.of.priority] = slot;
+}
+
+void stripe_result_sent(struct stripe *st, struct slot *slot)
+{
+	rs_assert(slot->unsent > 0);
+	if (--slot->unsent == 0 && !slot->waiting)
+		stripe_result_done(st, slot);
 }
 
 bool stripe_is_full(const struct stripe *st, const struct slot *slot)

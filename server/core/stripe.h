@@ -108,6 +108,8 @@ void stripe_clear(struct stripe *st);
 struct slot **stripe_chain(struct stripe *st, uint64_t seq, uint32_t chunk);
 /* Returns the slot of a chunk; NULL: none. */
 struct slot *stripe_find_slot(struct stripe *st, uint64_t seq, uint32_t chunk);
+/* All have the result: the slot is free. */
+void stripe_result_done(struct stripe *st, struct slot *slot);
 /* Counts the result as sent to one rank. The slot is free after the last one. */
 void stripe_result_sent(struct stripe *st, struct slot *slot);
 /* Returns true if all expected ranks have contributed. A departed rank that has the

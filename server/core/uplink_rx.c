@@ -77,7 +77,7 @@ static void uplink_end_result(struct uplink *u, uint64_t now_ms)
 	u->outstanding--;
 	s->uplink = SLOT_UPLINK_DONE;
 	slot_encode_result(s, u->stripe->stable, u->stripe->p.checksum);
-	result_release(u->stripe, s);
+	result_send(u->stripe, s);
 	if (q->first)
 		uplink_ready(u); /* the window may have been full */
 }

@@ -250,6 +250,7 @@ void exchange_connected(struct exchange *x, unsigned link, uint64_t now_ms)
 		return; /* the exchange wants it closed by now */
 	link_reset(l);
 	l->ahead = x->params->ahead;
+	lookahead_init(&l->lookahead);
 	window_init(&l->window, x->params->chunk_bytes, x->params->window, x->opt.adaptive,
 		    l->paced && l->rtt_us >= RS_LONG_US);
 	l->state = LINK_HANDSHAKE;

@@ -74,6 +74,7 @@ void link_rewind(struct link *l)
 		*s = (struct stream){.ring = s->ring, .mask = s->mask};
 	}
 	l->chunks_in_flight = l->chunks_owed = 0;
+	lookahead_init(&l->lookahead);
 	l->load.flying_from_ms = 0;
 	l->bytes_in_flight = 0;
 	l->view = LINK_NO_VIEW;

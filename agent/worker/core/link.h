@@ -4,6 +4,7 @@
 #define RS_AGENT_WORKER_CORE_LINK_H
 
 #include "agent/worker/core/exchange_state.h"
+#include "agent/worker/core/lookahead.h"
 #include "agent/worker/core/outgoing.h"
 #include "agent/worker/core/window.h"
 #include "proto/control.h"
@@ -105,6 +106,7 @@ struct link {
 	uint8_t *saved; /* rest of a frame that was partly sent when the view changed */
 	uint32_t saved_off, saved_len;
 	struct window window;
+	struct lookahead lookahead;
 	bool wants_signal; /* a round of the window is over */
 	struct link_load load;
 	unsigned control_len, control_off;

@@ -63,10 +63,11 @@ static struct stream *link_sending_stream(struct link *l)
 	return &l->streams[p];
 }
 
-static size_t link_sent_outgoing(struct link *l, size_t n)
+static size_t link_sent_outgoing(struct link *l, size_t n, uint64_t now_ms)
 {
 	struct stream *s = link_sending_stream(l);
-	const struct frame *f = &s->ring[s->sent & s->mask].head;
+	struct outgoing *o = &s->ring[s->sent & s->mask];
+	const struct frame *f = &o->head;
 	size_t left = FRAME_HEADER + f->payload_len - l->sent_off;
 
 	rs_assert(s->sent != s->tail && s->sent - s->head <= s->tail - s->head);
@@ -79,6 +80,7 @@ static size_t link_sent_outgoing(struct link *l, size_t n)
 		return n;
 	}
 	l->sent_off = 0;
+	o->sent_ms = (uint32_t)now_ms;
 	s->sent++;
 	if (s == &l->streams[LINK_RETAINED])
 		s->head++;
@@ -121,7 +123,7 @@ void link_sent(struct link *l, size_t n, uint64_t now_ms)
 		else if (l->sent_off == 0 && l->control_off < l->control_len)
 			n -= link_sent_control(l, n);
 		else
-			n -= link_sent_outgoing(l, n);
+			n -= link_sent_outgoing(l, n, now_ms);
 	}
 }
 
@@ -365,6 +367,8 @@ static void link_end_result(struct link *l, uint64_t now_ms)
 	link_trace(l, TRACE_RESULT, &f->head);
 	if (s->credited == s->head)
 		credit_landed(l, s, now_ms);
+	if (f->head.flags & FRAME_RELAY)
+		lookahead_result(&l->lookahead, (uint32_t)now_ms - f->sent_ms, l->ahead);
 	s->head++;
 	l->chunks_owed--;
 	l->x->load.bytes += f->bytes;

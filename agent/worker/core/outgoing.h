@@ -17,7 +17,8 @@ struct outgoing {
 	struct exchange_op *op; /* NULL if this rank has the result already: HAVE and KEPT */
 	uint64_t position;      /* number of the chunk, counted over all operations of its priority */
 	const void *payload;
-	uint32_t bytes; /* of its elements: what it takes of the window */
+	uint32_t bytes;   /* of its elements: what it takes of the window */
+	uint32_t sent_ms; /* modulo 2^32: when its last byte was sent */
 	struct frame head;
 	uint8_t header[FRAME_HEADER];
 };
