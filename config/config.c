@@ -377,13 +377,13 @@ static bool has_relays(const struct rs_config *cfg)
 }
 
 /* A chunk should pass the slowest link that the file names in CHUNK_US. The chunks of n
- * workers meet at a reducer's port. Its queue is short in time, and so shorter in bytes on
- * slow links. Measured at 1 Gbit/s, where 32 KiB was best, and at 250 Mbit/s, where 16 KiB
- * was. Through a relay a chunk waits as a whole on four links instead of two, and in the
- * queues of workers, uplinks and other relays: it is smaller. 8 workers in two racks at
- * 250 Mbit/s, 16 MiB, MB/s with 16 KiB and with 8 KiB: 22.1 and 23.4 of 23.9 that the
- * links allow; 27.5 and 29.1 of 29.9; where some shards go straight home, 18.4 and 25.1
- * of 26.1. */
+ * workers meet at a reducer's port. Its queue is short in time, and so shorter in bytes
+ * on slow links. Measured at 1 Gbit/s, where 32 KiB was best, and at 250 Mbit/s, where
+ * 16 KiB was. Through a relay a chunk waits as a whole on four links instead of two, and
+ * in the queues of workers, uplinks and other relays: it is smaller. 8 workers in two
+ * racks at 250 Mbit/s, 16 MiB, MB/s with 16 KiB and with 8 KiB: 22.1 and 23.4 of 23.9
+ * that the links allow; 27.5 and 29.1 of 29.9; where some shards go straight home, 18.4
+ * and 25.1 of 26.1. */
 uint32_t rs_config_chunk(const struct rs_config *cfg, bool relays)
 {
 	uint64_t rate = cfg->plan.bandwidth, us = relays ? CHUNK_RELAYED_US : CHUNK_US;

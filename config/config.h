@@ -191,8 +191,8 @@ int rs_config_parse(struct rs_config *ret_cfg, const char *name, const void *tex
  * bandwidths, with relays or without. */
 uint32_t rs_config_chunk(const struct rs_config *cfg, bool relays);
 
-/* Computes again what depends on bandwidths and relays and is `auto` in the file: lanes of
- * the reducers, and the chunk size. For programs that change bandwidths or relays. The
+/* Computes again what depends on bandwidths and relays and is `auto` in the file: lanes
+ * of the reducers, and the chunk size. For programs that change bandwidths or relays. The
  * shard map stays. */
 void rs_config_choose(struct rs_config *cfg);
 

@@ -157,6 +157,8 @@ void groups_fold(struct stripe *st, struct slot *slot)
 void groups_forget(struct stripe *st, unsigned place)
 {
 	for (unsigned i = 0; i <= st->mask; i++)
-		for (struct slot *s = st->chains[i]; s; s = s->next)
+		for (struct slot *s = st->chains[i]; s; s = s->next) {
 			slot_bit_clear(s->started, place);
+			slot_bit_clear(s->early, place);
+		}
 }

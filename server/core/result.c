@@ -44,7 +44,7 @@ void result_queue(struct stripe *st, struct slot *slot)
 	 * reach the port of rank 0 first
 	 */
 	for (unsigned i = 0, n = stripe_places(st), r = slot->header.chunk % n; i < n; i++) {
-		if (r < st->p.world_size || !slot_bit(slot->have, r))
+		if (!slot_bit(slot->early, r))
 			result_queue_for(st, slot, r);
 		r = r + 1 < n ? r + 1 : 0;
 	}
@@ -73,13 +73,13 @@ static void result_release(struct stripe *st, struct slot *slot)
  * home, MB/s: 24.9 in order, 22.4 at once. But then a chunk waits for those before it
  * that this reducer relays, and so each for a way to the other rack and back. Two zones
  * 20 ms apart: 2.6 in order, 18.7 at once. So a far one gets it at once.
- * Its bit in `have`, where relays have no other, says that it was queued. */
+ */
 static void result_queue_for_far(struct stripe *st, struct slot *slot)
 {
 	for (unsigned r = st->p.world_size; r < stripe_places(st); r++)
 		if (st->sessions[r] && st->sessions[r]->min_rtt_us >= RESULT_FAR_US && slot_bit(slot->started, r)) {
 			result_queue_for(st, slot, r);
-			slot_bit_set(slot->have, r);
+			slot_bit_set(slot->early, r);
 		}
 }
 

@@ -11,7 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { SLOT_SETS = 5 }; /* bit sets of a slot */
+enum { SLOT_SETS = 6 }; /* bit sets of a slot */
 
 /* How far the sum of a group is on its way to the home of its chunk. */
 enum slot_uplink {
@@ -59,8 +59,9 @@ struct slot {
 	uint64_t *started;  /* bit r: rank r has started its contribution */
 	uint64_t *complete; /* deterministic, bit r: the contribution of rank r is complete */
 	uint64_t *wide;     /* deterministic, bit r: the stash of rank r contains float32 */
-	uint64_t *have;     /* bit r: rank r has the result already, or it was queued for a far relay */
+	uint64_t *have;     /* bit r: rank r has the result already */
 	uint64_t *covered;  /* in jobs with groups, bit r: rank r's contribution has started, here or in its relay */
+	uint64_t *early;    /* bit r: the result was queued for the far uplink r before those for ranks */
 	uint8_t head[FRAME_HEADER];      /* header of the result, the same for all ranks */
 	uint8_t head_root[FRAME_HEADER]; /* the same without payload, for ranks that get none */
 };

@@ -150,6 +150,7 @@ void stripe_clear(struct stripe *st)
 		s->wide = s->complete + words;
 		s->have = s->wide + words;
 		s->covered = s->have + words;
+		s->early = s->covered + words;
 		s->next = *list;
 		*list = s;
 	}

@@ -19,7 +19,7 @@ result before all have contributed
 	s/unsigned n = slot->contributed;/unsigned n = slot->contributed + (st->p.world_size > 2);/
 slot used again one result too early
 	server/core/stripe.c
-	s/--slot->unsent > 0/--slot->unsent != (st->p.world_size > 1)/
+	s/--slot->unsent == 0/--slot->unsent == (st->p.world_size > 1)/
 ranks out of step are not noticed
 	server/core/contribution.c
 	s/started == slot->order\)/1)/
@@ -458,6 +458,15 @@ results leave in the order in which chunks began
 results leave as soon as they are there
 	server/core/result.c
 	s/while \(st->oldest\[p\] && st->oldest\[p\]->waiting\) \{\s+slot = st->oldest\[p\];/{/
+a far relay gets a result twice
+	server/core/result.c
+	s/!slot_bit\(slot->early, r\)/true/
+what only far relays wait for keeps its slot
+	server/core/result.c
+	s/if \(!slot->unsent\)/if (false)/
+a place of an uplink counts as told as the one before
+	server/core/groups.c
+	s/\n\t\t\tslot_bit_clear\(s->early, place\);//
 sums of groups are not rounded when the home adds
 	server/core/groups.c
 	s/\n\t\tslot_finish_partial\(&part, [^;]+;/\n\t\tpart.header.of.up = 0; wide = part.header.of.size == 2;/

@@ -166,6 +166,7 @@ struct conn {
 	enum phase phase;
 	struct handshake shake; /* in PHASE_HANDSHAKE */
 	bool kept;              /* it was part of a job before */
+	bool far;               /* an uplink with a long round trip */
 	uint64_t deadline_ms;
 	struct lane_thread_sim *thread;
 	struct session *session;

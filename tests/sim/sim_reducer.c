@@ -290,7 +290,8 @@ static void look_at_kernels(struct lane_thread_sim *t)
 		if (session_quiet(c->session) && net_acknowledges(c))
 			session_acknowledged(c->session, sim_ms(s));
 		if (sim_chance(s, 20))
-			session_network(c->session, 100, 100, 0, c->busy_us[REDUCER] += sim_below(s, 600000));
+			session_network(c->session, 100, c->far ? 20000 : 100, 0,
+					c->busy_us[REDUCER] += sim_below(s, 600000));
 	}
 }
 
@@ -317,6 +318,10 @@ static void attach(struct lane_thread_sim *t, const struct message *l)
 		return;
 	}
 	c->phase = PHASE_LANE;
+	/* as a reducer sees it, which follows from nothing here; it may find out late */
+	c->far = l->admit.session.relay && sim_chance(c->sim, 50);
+	if (c->far && sim_chance(c->sim, 50))
+		session_network(c->session, 20000, 20000, 0, 0);
 	session_queue(c->session, frame,
 		      control_frame(frame, FRAME_WELCOME, l->admit.stripe.generation, 0, payload,
 				    control_pack_welcome(payload, &l->welcome)));

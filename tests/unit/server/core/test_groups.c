@@ -435,6 +435,91 @@ START_TEST(a_waiting_result_leaves_after_the_one_before_it)
 }
 END_TEST
 
+/* A far relay gets its result as soon as that is there, and once; a near one after those
+ * of earlier chunks. _i: it is far */
+START_TEST(a_far_relay_does_not_wait)
+{
+	struct fw_world fw;
+	struct frame f;
+	unsigned place;
+	uint8_t bytes[FG_CHUNK] = {0};
+	uint32_t len;
+
+	fg_running(&fw, (struct fw_options){0});
+	place = fg_uplink(&fw, 1, 1);
+	session_network(fw.w[place].session, 40000, _i ? 20000 : 100, 0, 0);
+	f = fw_data(&fw, RS_SUM, RS_FLOAT32, FG_SEQ, FG_CHUNK / 2, 0);
+	ck_assert_uint_eq(operation_chunks(&f.of, f.chunk_elems), 2);
+	/* chunk 0 of rank 2 is missing; chunk 1 comes from the relay of its group */
+	for (f.chunk = 0; f.chunk < 2; f.chunk++)
+		for (unsigned r = 0; r < FG_WORLD; r++)
+			if (f.chunk ? fg_group_of[r] != 1 : r != 2)
+				fw_contribute(&fw, r, f);
+	f.chunk = 1;
+	fg_contribute(&fw, place, f, bytes, FG_CHUNK);
+	fw_feed_all(&fw, 100);
+	if (_i)
+		fg_result(&fw, place, &f, &len);
+	for (unsigned r = 0; r < fw_places(&fw); r++)
+		fw_expect_nothing(&fw, r);
+	ck_assert_uint_eq(fw_slots_alive(&fw), 2);
+	/* it is known to be near, or far, by now */
+	session_network(fw.w[place].session, 40000, _i ? 100 : 20000, 0, 0);
+	f.chunk = 0;
+	fw_contribute(&fw, 2, f);
+	fw_feed_all(&fw, 100);
+	if (!_i) {
+		f.chunk = 1;
+		fg_result(&fw, place, &f, &len);
+	}
+	for (unsigned r = 0; r < FG_WORLD; r++) {
+		for (f.chunk = 0; f.chunk < (fg_group_of[r] == 1 ? 1 : 2); f.chunk++)
+			fg_result(&fw, r, &f, &len);
+		fw_expect_nothing(&fw, r);
+	}
+	fw_expect_nothing(&fw, place);
+	ck_assert_uint_eq(fw_slots_alive(&fw), 0);
+	fw_close(&fw);
+}
+END_TEST
+
+/* No rank is in the group of this home, and far relays have the result before the chunk
+ * ahead of it is complete. */
+START_TEST(what_far_relays_have_is_done)
+{
+	struct fw_world fw;
+	struct frame f;
+	unsigned place[FG_GROUPS];
+	uint8_t bytes[FG_CHUNK] = {0};
+	uint32_t len;
+
+	fg_running(&fw, (struct fw_options){0});
+	f = fw_data(&fw, RS_SUM, RS_FLOAT32, FG_SEQ, FG_CHUNK / 2, 0);
+	fw_contribute(&fw, 0, f);
+	f.chunk = 1;
+	for (unsigned g = 0; g < FG_GROUPS; g++) {
+		place[g] = fg_uplink(&fw, g, 1);
+		session_network(fw.w[place[g]].session, 20000, 20000, 0, 0);
+	}
+	fw_feed_all(&fw, 100);
+	for (unsigned g = 0; g < FG_GROUPS; g++)
+		fg_contribute(&fw, place[g], f, bytes, FG_CHUNK);
+	fw_feed_all(&fw, 100);
+	for (unsigned g = 0; g < FG_GROUPS; g++)
+		fg_result(&fw, place[g], &f, &len);
+	f.chunk = 0;
+	for (unsigned r = 1; r < FG_WORLD; r++)
+		fw_contribute(&fw, r, f);
+	fw_feed_all(&fw, 100);
+	for (unsigned r = 0; r < FG_WORLD; r++) {
+		fg_result(&fw, r, &f, &len);
+		fw_expect_nothing(&fw, r);
+	}
+	ck_assert_uint_eq(fw_slots_alive(&fw), 0);
+	fw_close(&fw);
+}
+END_TEST
+
 /* Groups and uplinks send different chunks, each in its own window: none runs out of
  * slots. Group 0 and the uplinks come first, with all that they may have without a
  * result. _i: priorities - 1 */
@@ -496,6 +581,8 @@ int main(void)
 	tcase_add_loop_test(tc, the_protocol_is_checked, 0, sizeof spoilt_rows / sizeof spoilt_rows[0]);
 	tcase_add_loop_test(tc, results_leave_in_order, 0, 2);
 	tcase_add_test(tc, a_waiting_result_leaves_after_the_one_before_it);
+	tcase_add_loop_test(tc, a_far_relay_does_not_wait, 0, 2);
+	tcase_add_test(tc, what_far_relays_have_is_done);
 	tcase_add_loop_test(tc, slots_never_run_out, 0, 2);
 	tcase_add_test(tc, an_unknown_name_of_this_reducer_ends_the_job);
 	suite_add_tcase(suite, tc);
