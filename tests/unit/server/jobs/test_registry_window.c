@@ -26,7 +26,7 @@ static const struct {
     {"a rank of an older release", {64, 64}, {64, 64}, {BOTH, FEATURE_START}, ALL, 0},
     {"a rank that does not read START", {64, 64}, {64, 64}, {BOTH, FEATURE_WINDOWS}, ALL, 0},
     {"halved once", {64, 64}, {64, 64}, {BOTH, BOTH}, UINT64_C(2) * FR_JOB_BYTES / FR_WINDOW * 50, 32},
-    {"no room for more", {64, 64}, {64, 64}, {BOTH, BOTH}, 193000, 0},
+    {"no room for more", {64, 64}, {64, 64}, {BOTH, BOTH}, 194000, 0},
 };
 
 START_TEST(the_largest_window_that_fits)
