@@ -133,7 +133,7 @@ void check_lost(struct rank *k, const struct rs_reducer *r, bool empty, const ch
 					      "nothing ",         "another rank has lost it", "it is shutting down",
 					      " was lost",        "the reducer was stopped",  "no answer",
 					      "is shutting down", "connection timed out",     "; retrying",
-					      "a path is slow",   "it relays for a group"};
+					      "a path is slow",   "it relays for a group",    "connect to it anew"};
 	struct team *t = k->team;
 
 	check_path(k, why);

@@ -28,7 +28,8 @@ static bool is_float(unsigned dtype)
 }
 
 /* Returns a float element of rank r, exact in its type. A product stays small in every
- * order; a sum of a job that is not deterministic consists of whole numbers. */
+ * order; a sum of a job that is not deterministic consists of whole numbers, which are
+ * exact in bfloat16 too: a relay may round them. */
 static double float_value(const struct op_plan *p, bool deterministic, unsigned r, uint64_t i, unsigned type)
 {
 	uint64_t bits = bits_of(p, r, i);
@@ -38,7 +39,7 @@ static double float_value(const struct op_plan *p, bool deterministic, unsigned 
 	if (!deterministic && p->op == RS_PROD)
 		return sign * ((bits >> 8) % 2 ? 2 : 0.5);
 	if (!deterministic)
-		return sign * (double)(1 + (bits >> 8) % (rs_dtype_is_half(p->dtype) ? 64 : 4096));
+		return sign * (double)(1 + (bits >> 8) % (rs_dtype_is_half(p->dtype) ? 32 : 4096));
 	bits >>= 8;
 	/* 1.mantissa times 2^-2 to 2^2; a sum of halves then shows whether it was rounded
 	 * once */
