@@ -91,6 +91,7 @@ struct program {
 	struct plan_kinds k;
 	struct lp lp;
 	double unit;
+	bool straight; /* shards may go straight home from other racks */
 	bool each;     /* there is an f for each kind of racks and pool; otherwise for each pool */
 	unsigned next; /* row to fill */
 };
@@ -142,7 +143,7 @@ static void add_foreign(const struct program *p, double *row, unsigned pool, dou
 }
 
 /* time x rate >= load, for the links of a pool; and what is straight is a part of its
- * home. */
+ * home, or nothing. */
 static void add_pool(struct program *p, unsigned pool)
 {
 	const struct plan_pool *of = &p->k.pool[pool];
@@ -155,7 +156,7 @@ static void add_pool(struct program *p, unsigned pool)
 	row[p->lp.columns] = -w * of->machines_n;
 	for (unsigned g = 0; g < (p->each ? p->k.kinds_n : 1); g++) {
 		row = next_row(p);
-		row[of_home(pool)] = 1;
+		row[of_home(pool)] = p->straight;
 		row[of_flat(p, g, pool)] = -1;
 	}
 }
@@ -327,9 +328,11 @@ static int time_of(const struct plan_split *s, const struct plan_net *net, doubl
 	return RS_OK;
 }
 
-int plan_split_best(struct plan_split *ret, double *ret_time, const struct plan_net *net, struct rs_err *e)
+/* Computes the best split in which shards may go straight home, or must not. */
+static int split_best(struct plan_split *ret, double *ret_time, const struct plan_net *net, bool straight,
+		      struct rs_err *e)
 {
-	struct program p = {.net = net};
+	struct program p = {.net = net, .straight = straight};
 	struct plan_split s;
 	bool found = false;
 	int rc;
@@ -356,4 +359,29 @@ int plan_split_best(struct plan_split *ret, double *ret_time, const struct plan_
 close_split:
 	plan_split_close(&s);
 	return rc;
+}
+
+/* For less than plan_gain_min no shards go straight home: chunks of many ranks meet at a
+ * busy uplink then. Measured in two racks of four workers: at 4:1 1 of 13 shards saves
+ * 1.5 % of the time, and makes 21.6 MB/s of 23.3; at 2:1 6 of 14 save 9 %, and make 25.1
+ * of 23.3. */
+int plan_split_best(struct plan_split *ret, double *ret_time, const struct plan_net *net, struct rs_err *e)
+{
+	struct plan_split relayed, mixed;
+	double relayed_time, mixed_time;
+	bool better;
+	int rc = split_best(&relayed, &relayed_time, net, false, e);
+
+	if (rc)
+		return rc;
+	rc = split_best(&mixed, &mixed_time, net, true, e);
+	if (rc) {
+		plan_split_close(&relayed);
+		return rc;
+	}
+	better = mixed_time * plan_gain_min <= relayed_time;
+	*ret = better ? mixed : relayed;
+	*ret_time = better ? mixed_time : relayed_time;
+	plan_split_close(better ? &relayed : &mixed);
+	return RS_OK;
 }
