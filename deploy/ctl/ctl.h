@@ -124,6 +124,7 @@ struct reducers {
 		char name[RS_NAME_MAX]; /* as in the file; "" without one */
 		char address[RS_ADDRESS_MAX];
 		char tls_name[RS_ADDRESS_MAX]; /* the name that its certificate must be for */
+		char relays[120];              /* "r1, r2": the reducers that relay its shards; "": none */
 	} * reducers;
 	unsigned reducers_n;
 	unsigned may_lack; /* so many need not answer: their slots may be empty */

@@ -53,6 +53,21 @@ static const char *target_name(const struct visit *v, unsigned i)
 	return v->reducers.reducers[i].name[0] ? v->reducers.reducers[i].name : v->reducers.reducers[i].address;
 }
 
+/* A chunk is complete at its home when the sums of relays are there, so a slow relay
+ * looks as a slow home. */
+static void name_relays(struct visit *v)
+{
+	for (unsigned k = 0; k < v->found.n; k++) {
+		struct finding *f = &v->found.at[k];
+
+		for (unsigned i = 0; strcmp(f->id, "reducer-slow") == 0 && i < v->reducers.reducers_n; i++)
+			if (v->reducers.reducers[i].relays[0] && strcmp(target_name(v, i), f->process) == 0)
+				snprintf(f->what, sizeof f->what,
+					 "reducer %.60s, or a relay of its shards (%s), is slower than the others",
+					 v->reducers.reducers[i].name, v->reducers.reducers[i].relays);
+	}
+}
+
 static void forget(Reduction__V1__StatusReply **m)
 {
 	if (*m)
@@ -161,6 +176,7 @@ static void judge(struct visit *v, bool last)
 			doctor_no_answer(&v->found, target_name(v, i), t->why.msg);
 	}
 	doctor_compare(&v->found);
+	name_relays(v);
 	doctor_watch_add(&v->watch, &v->found);
 }
 

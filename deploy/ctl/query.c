@@ -102,6 +102,27 @@ static void add_shared(struct reducers *a, struct shared_name *last, const struc
 		add_reducer(a, "", address, name);
 }
 
+/* Lists the reducers that relay shards of a home for any group; ends with "..." if there
+ * is no room for all. */
+static void list_relays(const struct rs_config *cfg, unsigned home, char *ret, size_t size)
+{
+	size_t n = (size_t)cfg->groups_n * cfg->sharding.shards, len = 0;
+
+	for (unsigned r = 0; r < cfg->reducers_n; r++) {
+		bool relays = false;
+
+		for (size_t i = 0; i < n && !relays; i++)
+			relays = cfg->relays[i] == r && cfg->sharding.owner[i % cfg->sharding.shards] == home;
+		if (!relays)
+			continue;
+		if (len + strlen(cfg->reducers[r].id) + sizeof ", , ..." > size) {
+			snprintf(ret + len, size - len, ", ...");
+			return;
+		}
+		len += (size_t)snprintf(ret + len, size - len, "%s%s", len ? ", " : "", cfg->reducers[r].id);
+	}
+}
+
 static int take_file(struct reducers *a, const struct call *call, bool admin, struct rs_err *e)
 {
 	struct shared_name last = {.n = 0};
@@ -116,6 +137,8 @@ static int take_file(struct reducers *a, const struct call *call, bool admin, st
 			add_shared(a, &last, &cfg, i);
 		else if (cfg.reducers[i].grpc[0])
 			add_reducer(a, cfg.reducers[i].id, cfg.reducers[i].grpc, cfg.reducers[i].tls_name);
+		if (a->reducers_n && strcmp(a->reducers[a->reducers_n - 1].name, cfg.reducers[i].id) == 0)
+			list_relays(&cfg, i, a->reducers[a->reducers_n - 1].relays, sizeof a->reducers->relays);
 	}
 	shared_name_close(&last);
 	if (!a->reducers_n && cfg.reducers[0].shared) /* the query says why the name gives no address */
