@@ -366,7 +366,7 @@ static void choose_lanes(struct rs_config *cfg)
 	}
 }
 
-static bool has_relays(const struct rs_config *cfg)
+bool rs_config_has_relays(const struct rs_config *cfg)
 {
 	size_t n = (size_t)cfg->groups_n * cfg->sharding.shards;
 
@@ -405,7 +405,7 @@ uint32_t rs_config_chunk(const struct rs_config *cfg, bool relays)
 void rs_config_choose(struct rs_config *cfg)
 {
 	choose_lanes(cfg);
-	cfg->sharding.chunk_bytes = rs_config_chunk(cfg, has_relays(cfg));
+	cfg->sharding.chunk_bytes = rs_config_chunk(cfg, rs_config_has_relays(cfg));
 }
 
 /* Makes the shard map. */

@@ -187,6 +187,9 @@ int rs_config_load(struct rs_config *ret_cfg, const char *file, struct rs_err *e
 /* Does the same with a text in memory; `name` stands for the file name in errors. */
 int rs_config_parse(struct rs_config *ret_cfg, const char *name, const void *text, size_t len, struct rs_err *e);
 
+/* Returns whether a group has a relay for any shard. */
+bool rs_config_has_relays(const struct rs_config *cfg);
+
 /* Returns the bytes of a chunk: what the file says, or, if that is `auto`, what suits its
  * bandwidths, with relays or without. */
 uint32_t rs_config_chunk(const struct rs_config *cfg, bool relays);

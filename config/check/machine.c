@@ -40,15 +40,12 @@ void check_memory(struct check *c, const char *section, const char *key, uint64_
 void check_group(struct check *c)
 {
 	const struct rs_config *cfg = c->cfg;
-	size_t n = (size_t)cfg->groups_n * cfg->sharding.shards, i = 0;
 	unsigned group;
 	struct rs_err e;
 
 	if (!cfg->groups_n)
 		return;
-	while (i < n && cfg->relays[i] == RS_NO_RELAY)
-		i++;
-	if (i == n) {
+	if (!rs_config_has_relays(cfg)) {
 		rs_fail(&e, RS_ECONFIG, "no group has a relay: all chunks go straight to their reducers");
 		check_add(c, CHECK_WARNING, "groups", -1, NULL, &e);
 	}

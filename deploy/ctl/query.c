@@ -133,12 +133,12 @@ static int take_file(struct reducers *a, const struct call *call, bool admin, st
 	if (rc)
 		return rc;
 	for (unsigned i = 0; i < cfg.reducers_n; i++) {
-		if (cfg.reducers[i].shared)
+		if (cfg.reducers[i].shared) {
 			add_shared(a, &last, &cfg, i);
-		else if (cfg.reducers[i].grpc[0])
+		} else if (cfg.reducers[i].grpc[0]) {
+			list_relays(&cfg, i, a->reducers[a->reducers_n].relays, sizeof a->reducers->relays);
 			add_reducer(a, cfg.reducers[i].id, cfg.reducers[i].grpc, cfg.reducers[i].tls_name);
-		if (a->reducers_n && strcmp(a->reducers[a->reducers_n - 1].name, cfg.reducers[i].id) == 0)
-			list_relays(&cfg, i, a->reducers[a->reducers_n - 1].relays, sizeof a->reducers->relays);
+		}
 	}
 	shared_name_close(&last);
 	if (!a->reducers_n && cfg.reducers[0].shared) /* the query says why the name gives no address */

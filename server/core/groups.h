@@ -8,8 +8,8 @@
  *
  * Ranks and uplinks send different chunks on one lane, so they have no common sequence.
  * Results therefore go to ranks in the order (seq, chunk) of what has begun: each session
- * has sent its own contributions in this order. So do those for
- * uplinks, but see result.c. */
+ * has sent its own contributions in this order. Uplinks with a long round trip get theirs
+ * at once, see result.c. */
 #ifndef RS_SERVER_CORE_GROUPS_H
 #define RS_SERVER_CORE_GROUPS_H
 

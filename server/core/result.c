@@ -39,6 +39,7 @@ void result_queue(struct stripe *st, struct slot *slot)
 {
 	stripe_trace(st, TRACE_SUMMED, slot, 0, slot->result_len);
 	rs_assert(!slot->fetching && !slot->waiting);
+	rs_assert(slot->unsent == 0 || stripe_is_grouped(st)); /* far uplinks are first */
 	rs_assert(slot->contributed > 0);
 	/* each chunk starts at another rank; otherwise the results of all reducers would
 	 * reach the port of rank 0 first
@@ -72,8 +73,7 @@ static void result_release(struct stripe *st, struct slot *slot)
  * results for which ranks wait. Two racks, uplinks of half the rate, some shards straight
  * home, MB/s: 24.9 in order, 22.4 at once. But then a chunk waits for those before it
  * that this reducer relays, and so each for a way to the other rack and back. Two zones
- * 20 ms apart: 2.6 in order, 18.7 at once. So a far one gets it at once.
- */
+ * 20 ms apart: 2.6 in order, 18.7 at once. So a far one gets it at once. */
 static void result_queue_for_far(struct stripe *st, struct slot *slot)
 {
 	for (unsigned r = st->p.world_size; r < stripe_places(st); r++)

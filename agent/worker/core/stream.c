@@ -181,9 +181,9 @@ static bool stream_may_send(struct link *l, const struct stream *s, uint32_t byt
 {
 	uint32_t owed = s->tail - s->head, ahead = stream_ahead(l);
 
-	/* without CREDIT the reducer expects no more than the window allows */
 	if (l->chunks_owed >= ahead)
 		l->lookahead.held = true;
+	/* without CREDIT the reducer expects no more than the window allows */
 	if ((l->chunks_owed < ahead || owed < frame_reserve(ahead)) &&
 	    window_open(&l->window, l->chunks_in_flight, l->bytes_in_flight, bytes))
 		return true;

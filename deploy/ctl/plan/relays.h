@@ -52,7 +52,8 @@ double plan_loads_time(const struct plan_net *net, const double *load, const dou
 double plan_loads_links(const struct plan_net *net, const double *load);
 double plan_loads_uplinks(const struct plan_net *net, const double *uplink);
 
-/* Computes the best split of a network with racks_n >= 2, and its time. Of equally fast
+/* Computes the best split of a network with racks_n >= 2, and its time. No shards go
+ * straight home from other racks unless that is faster by plan_gain_min. Of equally fast
  * ones it takes the one with the least traffic between racks, then the one with the
  * fewest relays. The time is infinite if no split is found. Errors: RS_ENOMEM. */
 int plan_split_best(struct plan_split *ret, double *ret_time, const struct plan_net *net, struct rs_err *e);

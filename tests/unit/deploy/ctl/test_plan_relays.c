@@ -294,13 +294,14 @@ static void make_split(struct plan_split *s, const struct plan_net *net, uint32_
 		s->home[m] /= sum;
 }
 
-/* Checks that no random split is faster than the best one, by more than counts. */
+/* Checks that no random split is faster than the best one. One in which nothing goes
+ * straight home may be slower by less than plan_gain_min. */
 START_TEST(no_split_is_faster)
 {
 	enum { TRIES = 1000 };
 	char text[TEXT_SIZE] = "";
 	uint32_t seed = (uint32_t)_i;
-	double load[64], uplink[8], best, sum = 0;
+	double load[64], uplink[8], best, sum = 0, slack = plan_gain_min;
 	struct plan_split s;
 	struct rs_config cfg;
 	struct rs_err e;
@@ -315,10 +316,15 @@ START_TEST(no_split_is_faster)
 		sum += s.home[m];
 	}
 	ck_assert_double_eq_tol(sum, 1, 1e-7);
+	for (unsigned q = 0; q < p.net.places_n; q++)
+		for (unsigned i = 0; i < p.net.rack[q].machines_n; i++)
+			for (unsigned g = 0; g < p.net.racks_n; g++)
+				if (g != q && s.flat[g * s.machines_n + p.net.order[p.net.rack[q].first + i]] > 1e-9)
+					slack = 1;
 	for (unsigned i = 0; i < TRIES; i++) {
 		make_split(&s, &p.net, &seed);
 		plan_split_loads(&s, &p.net, load, uplink);
-		ck_assert_double_ge(plan_loads_time(&p.net, load, uplink), best / plan_gain_min * (1 - 1e-4));
+		ck_assert_double_ge(plan_loads_time(&p.net, load, uplink), best / slack * (1 - 1e-4));
 	}
 	plan_split_close(&s);
 	close_both(&p, &cfg);
