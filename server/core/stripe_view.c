@@ -158,17 +158,28 @@ static bool view_is_agreed_by_relays(const struct stripe *st)
 	return true;
 }
 
-/* Returns true if all ranks have sent the current view and no result is queued. */
+/* Returns true if all ranks that are left have sent the current view, and no result is
+ * queued. If all have departed there is nothing to resume: a result that is still on its
+ * way on an uplink belongs to the view that has been resumed. */
 static bool view_is_agreed(const struct stripe *st)
 {
+	bool left = false;
+
 	for (unsigned r = 0; r < st->p.world_size; r++) {
 		const struct session *s = st->sessions[r];
 
-		if ((s && s->results_n) ||
-		    (stripe_has_departed(st, r) ? !st->departed : !s->paused || s->view != st->view_number))
+		if (s && s->results_n)
 			return false;
+		if (stripe_has_departed(st, r)) {
+			if (!st->departed)
+				return false;
+		} else if (!s->paused || s->view != st->view_number) {
+			return false;
+		} else {
+			left = true;
+		}
 	}
-	return true;
+	return left;
 }
 
 void stripe_try_resume(struct stripe *st)

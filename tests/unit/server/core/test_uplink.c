@@ -478,6 +478,33 @@ START_TEST(a_lost_home_is_forgotten)
 }
 END_TEST
 
+/* The ranks close their communicator in mid-operation, when a part of a result has come:
+ * there is no view to be resumed. _i: the part, in bytes */
+START_TEST(ranks_leave_within_a_result)
+{
+	struct fw_world fw;
+	struct fh_homes homes;
+	struct fh_home *h = open_joined(&fw, &homes, (struct fw_options){.retain = true});
+	struct frame f = chunk_of(&fw, FG_SEQ, 0);
+	uint8_t bytes[FRAME_HEADER + FG_CHUNK] = {0};
+
+	f.type = FRAME_RESULT;
+	f.flags = 0;
+	f.ack = f.payload_sum = 0;
+	f.payload_len = FG_CHUNK;
+	f.generation = FAKE_GENERATION;
+	frame_encode(&f, bytes);
+	fh_send_bytes(&homes, h, bytes, (size_t)_i);
+	ck_assert_msg(h->up, "the home's result is not taken");
+	for (unsigned r = 0; r < FG_WORLD; r++)
+		fw_send_type(&fw, r, FRAME_GOODBYE);
+	fw_feed_all(&fw, SIZE_MAX);
+	ck_assert_msg(fw.failed == 0, "%s", fw.why.msg);
+	fh_close(&homes);
+	ck_assert_uint_eq(homes.closed, 1);
+}
+END_TEST
+
 enum wrong {
 	SUM_WRONG,
 	SIZE_WRONG,
@@ -645,6 +672,7 @@ int main(void)
 	tcase_add_test(tc, the_last_view_counts);
 	tcase_add_loop_test(tc, the_rest_of_a_chunk_goes_first, 0, REST_SILENT + 1);
 	tcase_add_loop_test(tc, a_lost_home_is_forgotten, 0, 2);
+	tcase_add_loop_test(tc, ranks_leave_within_a_result, 0, FRAME_HEADER + FG_CHUNK);
 	tcase_add_loop_test(tc, wrong_results_are_not_taken, 0, sizeof wrongs / sizeof wrongs[0]);
 	tcase_add_test(tc, the_home_hears_who_is_late);
 	suite_add_tcase(suite, tc);
