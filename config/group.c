@@ -146,18 +146,21 @@ static int find_addresses(struct finding *f)
 	return RS_OK;
 }
 
-/* "core.rack-a.gpu-a0": the switch next to the machine has the name of the group. */
+/* "core.rack-a.gpu-a0": the nearest switch above the machine that has the name of a
+ * group. */
 static int find_topology(struct finding *f)
 {
-	const char *text = f->place->topology, *end = text ? strrchr(text, '.') : NULL, *from = end;
+	const char *text = f->place->topology, *end = text ? strrchr(text, '.') : NULL, *from;
 
-	while (from && from > text && from[-1] != '.')
-		from--;
-	for (unsigned g = 0; from && g < f->cfg->groups_n; g++) {
-		const char *name = f->cfg->groups[g].name;
+	for (; end; end = from > text ? from - 1 : NULL) {
+		for (from = end; from > text && from[-1] != '.'; from--)
+			;
+		for (unsigned g = 0; g < f->cfg->groups_n; g++) {
+			const char *name = f->cfg->groups[g].name;
 
-		if (strlen(name) == (size_t)(end - from) && memcmp(name, from, (size_t)(end - from)) == 0)
-			return take(f, g, "SLURM_TOPOLOGY_ADDR");
+			if (strlen(name) == (size_t)(end - from) && memcmp(name, from, (size_t)(end - from)) == 0)
+				return take(f, g, "SLURM_TOPOLOGY_ADDR");
+		}
 	}
 	return RS_OK;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The group of this machine: that of its rank, or with an agent of all ranks of its node.
  * The first of these that names a group decides: REDUCTION_GROUP, the host name in
- * `nodes`, an address in `addresses`, the switch in SLURM_TOPOLOGY_ADDR. */
+ * `nodes`, an address in `addresses`, a switch in SLURM_TOPOLOGY_ADDR. */
 #ifndef RS_CONFIG_GROUP_H
 #define RS_CONFIG_GROUP_H
 

@@ -299,7 +299,7 @@ static const char intro[] =
     "1. whose name is in its variable `REDUCTION_GROUP`; else\n"
     "2. whose `nodes` has its host name, as a whole or up to the first dot; else\n"
     "3. whose `addresses` has an address of one of its interfaces; else\n"
-    "4. whose name is that of its switch in Slurm, the last but one part of `SLURM_TOPOLOGY_ADDR`.\n"
+    "4. whose name is that of a switch above it in Slurm, a part of `SLURM_TOPOLOGY_ADDR`; the nearest one that is a group.\n"
     "\n"
     "With an agent these are the variable, name and addresses of the agent. A rank that is in no group, or in several "
     "by the same\n"

@@ -39,6 +39,9 @@ static const struct {
     {NULL, "x", "192.168.7.9", NULL, "rack.d", NULL},
     {NULL, "x", "10.3.0.1", "core.rack-c.x", "rack-c", NULL},
     {NULL, "x", "", "rack-b.x", "rack-b", NULL},
+    {NULL, "x", "", "rack-a.leaf-7.x", "rack-a", NULL},
+    {NULL, "x", "", "core.rack-b.pair.x", "rack-b", NULL},
+    {NULL, "x", "", "rack-a.rack-b.x", "rack-b", NULL}, /* the nearest */
 
     /* their order */
     {"rack-c", "gpu-a3", "10.2.0.1", "core.rack-b.x", "rack-c", NULL},
@@ -63,12 +66,13 @@ static const struct {
     {NULL, "gpu-a4", "127.0.0.1 10.3.0.1 ::1 fe80::1 fd00:2::1", NULL, NULL,
      "machine gpu-a4 (addresses 10.3.0.1, fd00:2::1) is in no group, expected one of rack-a, rack-b, rack-c, rack.d: "
      "add it to nodes or addresses of its group, or set REDUCTION_GROUP"},
-    {NULL, "x", "", "rack-a.core.x", NULL,
-     "machine x (addresses none; SLURM_TOPOLOGY_ADDR rack-a.core.x) is in no group, expected one of rack-a, rack-b, "
+    {NULL, "x", "", "core.leaf.rack-a", NULL,
+     "machine x (addresses none; SLURM_TOPOLOGY_ADDR core.leaf.rack-a) is in no group, expected one of rack-a, rack-b, "
      "rack-c, rack.d: add it to nodes or addresses of its group, or set REDUCTION_GROUP"},
     {NULL, "x", "", "rack-a", NULL, "machine x (addresses none; SLURM_TOPOLOGY_ADDR rack-a) is in no group"},
     {NULL, "x", "", "core.rack.d.x", NULL, "machine x"}, /* a switch has no dot in its name */
     {NULL, "gpu-a", "", ".", NULL, "machine gpu-a"},
+    {NULL, "gpu-a", "", "...rack-a", NULL, "machine gpu-a"},
     {NULL, "", "", NULL, NULL, "machine  (addresses none) is in no group"},
 };
 
