@@ -109,7 +109,7 @@ static void uplink_conn_secure(struct lane_uplink *c)
 /* The socket is connected: begins with TLS, if the configuration has it. */
 static void uplink_conn_begin(struct lane_uplink *c)
 {
-	const struct rs_reducer *r = &c->all->reducers[uplink_reducer(c->core)];
+	const struct rs_reducer *r = &c->all->homes[uplink_reducer(c->core)].at;
 	char name[RS_HOST_MAX];
 	SSL_CTX *ctx = NULL;
 	int fd = c->tcp.fd, error = 0, rc = RS_OK;
@@ -231,23 +231,40 @@ static void uplink_conn_watch(struct lane_uplink *c)
 	c->events = events;
 }
 
-/* Connects to the first address for which that can begin. */
+/* Begins to connect. Returns the error number. */
+static int uplink_conn_dial_one(struct lane_uplink *c, const struct addrinfo *to)
+{
+	int fd = socket(to->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0), error = ENOMEM;
+
+	if (fd < 0)
+		return errno;
+	if (connect(fd, to->ai_addr, to->ai_addrlen) && errno != EINPROGRESS) {
+		error = errno;
+	} else if (!rs_poll_init(c->all->loop, &c->poll, fd, NULL)) {
+		c->poll.data = c;
+		c->tcp.fd = fd;
+		return 0;
+	}
+	close(fd);
+	return error;
+}
+
+/* Begins to connect to the address whose turn it is, or to the next one for which that
+ * can begin. Returns the error number. */
 static int uplink_conn_dial(struct lane_uplink *c, const struct addrinfo *list)
 {
+	unsigned n = 0, *tries = &c->all->homes[uplink_reducer(c->core)].tries;
+	const struct addrinfo *to = list;
 	int error = EADDRNOTAVAIL;
 
-	for (const struct addrinfo *a = list; a; a = a->ai_next) {
-		int fd = socket(a->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-
-		if (fd >= 0 && (connect(fd, a->ai_addr, a->ai_addrlen) == 0 || errno == EINPROGRESS) &&
-		    !rs_poll_init(c->all->loop, &c->poll, fd, NULL)) {
-			c->poll.data = c;
-			c->tcp.fd = fd;
-			return 0;
-		}
-		error = errno;
-		if (fd >= 0)
-			close(fd);
+	for (const struct addrinfo *a = list; a; a = a->ai_next)
+		n++;
+	for (unsigned skip = n ? *tries % n : 0; skip > 0; skip--)
+		to = to->ai_next;
+	for (unsigned i = 0; i < n && error; i++) {
+		error = uplink_conn_dial_one(c, to);
+		to = to->ai_next ? to->ai_next : list;
+		++*tries;
 	}
 	return error;
 }
@@ -291,7 +308,7 @@ static void uplinks_refresh(struct lane_uplinks *all)
 	if (rs_config_load(&fresh, all->source.file, &e))
 		return; /* the ranks, which read it too, log what is wrong with it */
 	for (unsigned i = 0; i < all->cfg->reducers_n; i++)
-		rs_config_take_addresses(&all->reducers[i], &fresh);
+		rs_config_take_addresses(&all->homes[i].at, &fresh);
 	rs_config_close(&fresh);
 }
 
@@ -304,25 +321,25 @@ int lane_uplink_random(void *ctx, void *buf, size_t n, struct rs_err *e)
 int lane_uplinks_init(struct lane_uplinks *all, uv_loop_t *loop, struct lane *core, const struct rs_config *cfg,
 		      struct rs_err *e)
 {
-	size_t bytes = cfg->reducers_n * sizeof *all->reducers;
+	size_t bytes = cfg->reducers_n * sizeof *all->homes;
 
 	*all = (struct lane_uplinks){.loop = loop, .core = core, .cfg = cfg, .source = cfg->source};
-	all->reducers = malloc(bytes + 1);
-	if (!all->reducers)
+	all->homes = calloc(1, bytes + 1);
+	if (!all->homes)
 		return rs_oom(e, bytes, "the addresses of the reducers");
-	if (bytes)
-		memcpy(all->reducers, cfg->reducers, bytes);
+	for (unsigned i = 0; i < cfg->reducers_n; i++)
+		all->homes[i].at = cfg->reducers[i];
 	return RS_OK;
 }
 
 void lane_uplinks_free(struct lane_uplinks *all)
 {
-	free(all->reducers);
+	free(all->homes);
 }
 
 static void uplink_conn_new(struct lane_uplinks *all, struct uplink *u)
 {
-	const struct rs_reducer *r = &all->reducers[uplink_reducer(u)];
+	const struct rs_reducer *r = &all->homes[uplink_reducer(u)].at;
 	struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICSERV};
 	struct lane_uplink *c = calloc(1, sizeof *c);
 	struct rs_host_port to;

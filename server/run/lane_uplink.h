@@ -12,13 +12,19 @@
 
 struct lane_uplink;
 
+/* A reducer, with addresses as the file says now. */
+struct lane_uplink_home {
+	struct rs_reducer at;
+	unsigned tries; /* its name may have several addresses: each connection takes the next one */
+};
+
 /* All uplinks of a lane. The lane's thread owns it. */
 struct lane_uplinks {
 	uv_loop_t *loop;
 	struct lane *core;
 	const struct rs_config *cfg;    /* borrowed */
-	struct rs_reducer *reducers;    /* [cfg->reducers_n], with addresses as the file says now; owned */
-	struct rs_config_source source; /* of these */
+	struct lane_uplink_home *homes; /* [cfg->reducers_n]; owned */
+	struct rs_config_source source; /* of their addresses */
 	LIST_HEAD(, lane_uplink) list;
 };
 

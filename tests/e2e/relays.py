@@ -17,10 +17,12 @@ class Cluster(harness.Cluster):
 
     server         merged into the file of the reducers
     without        reducers whose file has no groups
+    host           the host of all reducers' addresses in the file of the reducers
     """
 
-    def __init__(self, reducers=4, agents=0, groups=None, config=None, server=None, without=(), server_args=(), **more):
-        self.groups, self.server, self.without = groups or GROUPS, server or {}, without
+    def __init__(self, reducers=4, agents=0, groups=None, config=None, server=None, without=(), server_args=(), host=None,
+                 **more):  # fmt: skip
+        self.groups, self.server, self.without, self.host = groups or GROUPS, server or {}, without, host
         super().__init__(
             reducers=reducers, agents=agents, config={"groups": self.groups, **(config or {})}, start=False,
             server_args=["--log-level", "debug", *server_args], **more,
@@ -53,6 +55,8 @@ class Cluster(harness.Cluster):
         tree = json.loads((self.dir / self.write_config("reducers.yaml", self.server)).read_text())
         if i in self.without:
             del tree["groups"]
+        for reducer in tree["reducers"] if self.host else ():
+            reducer["address"] = reducer["address"].replace("127.0.0.1", self.host)
         args = self.server_args
         self.server_args = [*args, "--config", self._write(f"reducer{i}.yaml", tree)]
         if self.transport == "grpc":

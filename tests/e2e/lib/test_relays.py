@@ -4,11 +4,13 @@
 """Groups of ranks with relays: sums are right, in a deterministic job with the same bits whatever is lost, and chunks
 do go through relays. Reducers r0 and r1 relay for the group of ranks 0 and 1, r2 and r3 for that of ranks 2 and 3."""
 
+import os
 import pathlib
 import shutil
 import signal
 import tempfile
 import unittest
+import unittest.mock
 
 import certs
 import harness
@@ -77,6 +79,13 @@ class Right(unittest.TestCase):
         """Relays connect over TCP, to the reducers' `address`."""
         with relays.Cluster(transport="grpc", lanes=2, config={"sharding": SMALL_CHUNKS}) as c:
             self.run_job(c, cases=60)
+
+    @unittest.skipIf(harness.SAN, "the library to preload has no sanitizer")
+    def test_homes_with_two_addresses(self):
+        """Reducers listen on the second one only."""
+        shim = {"LD_PRELOAD": str(harness.BUILD / "tests" / "e2e" / "shim_addresses.so")}
+        with unittest.mock.patch.dict(os.environ, shim), relays.Cluster(host="two.test") as c:
+            self.run_job(c, cases=20)
 
     @unittest.skipUnless(HAS_HTTP, "this build has no HTTP (libmicrohttpd-dev)")
     def test_bytes(self):
