@@ -78,7 +78,7 @@ static unsigned check_queued(const struct session *s)
  * behind them. */
 static const char *retained_check(const struct stripe *st)
 {
-	unsigned fetching[FRAME_PRIORITIES] = {0};
+	unsigned fetching[FRAME_PRIORITIES] = {0}, ahead[FRAME_PRIORITIES] = {0};
 	uint64_t first[FRAME_PRIORITIES]; /* order of the first chunk that is fetched */
 
 	for (unsigned i = 0; i < st->slots_n * st->p.priorities; i++) {
@@ -87,10 +87,12 @@ static const char *retained_check(const struct stripe *st)
 
 		if (s->fetching && (fetching[p]++ == 0 || s->order < first[p]))
 			first[p] = s->order;
+		if (s->ahead && (!s->waiting || ++ahead[p] > st->p.window))
+			return "a slot that is ahead does not wait, or there are too many";
 	}
 	for (unsigned p = 0; p < st->p.priorities; p++)
-		if (fetching[p] != st->fetching[p])
-			return "a stripe's `fetching` differs from its slots";
+		if (fetching[p] != st->fetching[p] || ahead[p] != st->ahead[p])
+			return "a stripe's `fetching` or `ahead` differs from its slots";
 	for (unsigned i = 0; i < st->slots_n * st->p.priorities; i++) {
 		const struct slot *s = &st->slots[i];
 		unsigned p = i / st->slots_n;

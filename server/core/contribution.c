@@ -180,7 +180,7 @@ static void contribution_start_slot(struct stripe *st, struct slot *slot, const 
 	slot->filled = 0;
 	slot->contributed = 0;
 	slot->have_n = 0;
-	slot->fetching = slot->waiting = slot->closed = false;
+	slot->fetching = slot->waiting = slot->ahead = slot->closed = false;
 	slot->combined = 0;
 	slot->roots = 0;
 	slot->unsent = 0;

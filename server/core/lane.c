@@ -117,6 +117,15 @@ static int lane_place_uplink(struct stripe *st, struct session *s, struct rs_err
 	return RS_OK;
 }
 
+/* Without ranks, what is left of a job are uplinks that close. */
+static bool stripe_has_ranks(const struct stripe *st)
+{
+	for (unsigned r = 0; r < st->p.world_size; r++)
+		if (st->sessions[r])
+			return true;
+	return false;
+}
+
 int lane_attach(struct lane *l, struct session **ret, const struct stripe_params *p, const struct session_params *sp,
 		void *user, uint64_t now_ms, struct rs_err *e)
 {
@@ -125,7 +134,7 @@ int lane_attach(struct lane *l, struct session **ret, const struct stripe_params
 	int rc;
 
 	l->now_ms = now_ms;
-	if (sp->relay && (!st || st->ended))
+	if (sp->relay && (!st || st->ended || !stripe_has_ranks(st)))
 		return rs_fail(e, RS_EREFUSED, "the job has ended");
 	if (!st) {
 		rc = stripe_new(&st, l, p, e);
@@ -393,8 +402,10 @@ void lane_tick(struct lane *l, uint64_t now_ms)
 	if (second)
 		lane_count_second(l, now_ms);
 	for (struct stripe *st = l->stripes; st; st = st->next) {
-		if (slept)
+		if (slept) {
 			stripe_watch_restart(st);
+			uplinks_slept(st, now_ms);
+		}
 		stripe_watch_late(st, now_ms);
 		uplinks_tick(st, now_ms);
 		for (unsigned r = 0; r < stripe_places(st); r++) {
@@ -427,6 +438,11 @@ void lane_set_us(struct lane *l, uint64_t now_us)
 void lane_set_processor(struct lane *l, uint32_t permil)
 {
 	l->processor = permil < 1000 ? permil : 1000;
+}
+
+bool lane_is_ready(const struct lane *l)
+{
+	return l->ready_head;
 }
 
 struct session *lane_next_ready(struct lane *l)

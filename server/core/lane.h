@@ -98,6 +98,8 @@ void lane_set_processor(struct lane *l, uint32_t permil);
 /* Returns the next session that has something to send or must be closed; NULL if there is
  * none. A session is returned once for each change. */
 struct session *lane_next_ready(struct lane *l);
+/* Returns whether that would return one. */
+bool lane_is_ready(const struct lane *l);
 
 /* Returns the driver's pointer that lane_attach() was given. */
 void *session_user(const struct session *s);

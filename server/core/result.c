@@ -62,6 +62,8 @@ static void result_release(struct stripe *st, struct slot *slot)
 		slot = st->oldest[p];
 		groups_unlist(st, slot);
 		slot->waiting = false;
+		st->ahead[p] -= slot->ahead;
+		slot->ahead = false;
 		result_queue(st, slot);
 		if (!slot->unsent)
 			stripe_result_done(st, slot); /* it was for far uplinks alone, which have it */
@@ -73,14 +75,23 @@ static void result_release(struct stripe *st, struct slot *slot)
  * results for which ranks wait. Two racks, uplinks of half the rate, some shards straight
  * home, MB/s: 24.9 in order, 22.4 at once. But then a chunk waits for those before it
  * that this reducer relays, and so each for a way to the other rack and back. Two zones
- * 20 ms apart: 2.6 in order, 18.7 at once. So a far one gets it at once. */
+ * 20 ms apart: 2.6 in order, 18.7 at once. So a far one gets it at once.
+ *
+ * The slot stays until the chunks before it have their results, although it may be
+ * outstanding for nobody: stripe_slot_count() has room for `window` of these. */
 static void result_queue_for_far(struct stripe *st, struct slot *slot)
 {
+	unsigned *ahead = &st->ahead[slot->header.of.priority];
+
+	if (*ahead >= st->p.window)
+		return;
 	for (unsigned r = st->p.world_size; r < stripe_places(st); r++)
 		if (st->sessions[r] && st->sessions[r]->min_rtt_us >= RESULT_FAR_US && slot_bit(slot->started, r)) {
 			result_queue_for(st, slot, r);
 			slot_bit_set(slot->early, r);
+			slot->ahead = true;
 		}
+	*ahead += slot->ahead;
 }
 
 void result_send(struct stripe *st, struct slot *slot)

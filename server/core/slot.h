@@ -43,6 +43,7 @@ struct slot {
 	unsigned fetch_from;
 	bool closed;    /* no further contribution is expected */
 	bool waiting;   /* the result is here and waits for the result of an earlier chunk */
+	bool ahead;     /* waiting, and far uplinks have got it, or will */
 	unsigned roots; /* number of ranks with the ROOT flag */
 	unsigned root;  /* the rank with the ROOT flag: it has the elements (broadcast, all-gather) or gets them */
 	unsigned unsent;

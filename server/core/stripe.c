@@ -19,8 +19,9 @@ enum {
 unsigned stripe_slot_count(const struct stripe_params *p)
 {
 	/* With groups, chunks come in a sequence for each group and for each uplink: a
-	 * chunk that some have begun and others not is outstanding for those. */
-	uint64_t n = (2 * (uint64_t)(p->groups ? p->groups : 1) + p->uplinks) * p->window;
+	 * chunk that some have begun and others not is outstanding for those. With uplinks
+	 * some chunks are outstanding for nobody: see result_queue_for_far(). */
+	uint64_t n = (2 * (uint64_t)(p->groups ? p->groups : 1) + p->uplinks + (p->uplinks > 0)) * p->window;
 
 	return n < STRIPE_SLOTS_MAX ? (unsigned)n : STRIPE_SLOTS_MAX;
 }
@@ -136,11 +137,12 @@ void stripe_clear(struct stripe *st)
 	memset(st->fetching, 0, sizeof st->fetching);
 	memset(st->oldest, 0, sizeof st->oldest);
 	memset(st->newest, 0, sizeof st->newest);
+	memset(st->ahead, 0, sizeof st->ahead);
 	stripe_watch_restart(st);
 	for (unsigned i = st->slots_n * st->p.priorities; i-- > 0;) {
 		struct slot *s = &st->slots[i], **list = &st->free[i / st->slots_n];
 
-		s->fetching = s->waiting = s->relay = false;
+		s->fetching = s->waiting = s->ahead = s->relay = false;
 		s->uplink = SLOT_UPLINK_NONE;
 		s->expected = st->p.world_size;
 		s->acc = st->p.memory + i * buffers;

@@ -55,6 +55,7 @@ struct stripe {
 	uint16_t *group_of; /* [world_size]; NULL: the job has no groups */
 	unsigned *group_n;  /* [p.groups]: ranks of each group */
 	struct slot *oldest[FRAME_PRIORITIES], *newest[FRAME_PRIORITIES]; /* of the lists of slots without a result */
+	unsigned ahead[FRAME_PRIORITIES];                                 /* slots with `ahead` */
 	struct uplink *uplinks;                                           /* of this reducer to homes; see uplink.h */
 	struct control_hello *hello; /* owned; NULL: this reducer relays for nobody */
 	uint64_t start;              /* incarnation of rank 0 */

@@ -10,6 +10,7 @@
 #include "proto/features.h"
 #include "server/core/uplink.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -90,6 +91,7 @@ static void view_drop_relays(struct stripe *st)
 static void view_take_uplink(struct stripe *st, struct session *s, const struct control_view *v)
 {
 	view_pause(s);
+	s->resume_due = false;
 	s->view = control_view_number(v);
 	if (s->view == st->view_number && s->view == st->resumed_view) {
 		s->paused = false;
@@ -100,6 +102,20 @@ static void view_take_uplink(struct stripe *st, struct session *s, const struct 
 	}
 }
 
+/* Chunks may be on their way in the view that has been resumed: no rank, and no uplink,
+ * sends it again. */
+static int view_check_number(const struct stripe *st, const struct session *s, const struct control_view *v,
+			     struct rs_err *e)
+{
+	uint64_t number = control_view_number(v);
+	char name[160];
+
+	if (s->relay ? s->view == UINT64_MAX || number > s->view : number > st->resumed_view)
+		return RS_OK;
+	return rs_fail(e, RS_EPROTO, "%s sent view %" PRIu64 " after view %" PRIu64,
+		       stripe_rank_name(st, s->rank, name, sizeof name), number, s->relay ? s->view : st->resumed_view);
+}
+
 int stripe_take_view(struct stripe *st, struct session *s, const struct control_view *v, struct rs_err *e)
 {
 	char name[160];
@@ -107,7 +123,7 @@ int stripe_take_view(struct stripe *st, struct session *s, const struct control_
 	if (st->view.n && st->view.n != v->n)
 		return rs_fail(e, RS_EPROTO, "%s sent a view of %u reducers, the other ranks have %u",
 			       stripe_rank_name(st, s->rank, name, sizeof name), v->n, st->view.n);
-	if (view_check_shares(st, s, v, e))
+	if (view_check_shares(st, s, v, e) || view_check_number(st, s, v, e))
 		return e->code;
 	if (s->relay) {
 		view_take_uplink(st, s, v);
@@ -124,13 +140,15 @@ int stripe_take_view(struct stripe *st, struct session *s, const struct control_
 	s->lead = v->lead;
 	if (control_view_merge(&st->view, v)) {
 		st->view_number = control_view_number(&st->view);
-		for (unsigned r = 0; r < st->p.world_size; r++) {
+		for (unsigned r = 0; r < stripe_places(st); r++) {
 			struct session *other = st->sessions[r];
 
 			if (!other || other == s)
 				continue;
+			other->resume_due = false; /* it would say the number of the new view */
+			if (other->relay)
+				continue; /* its ranks tell it */
 			other->view_due = true;
-			other->resume_due = false;
 			session_ready(other);
 		}
 		view_drop_relays(st);

@@ -86,6 +86,8 @@ void uplinks_tell(struct stripe *st);
 void uplinks_begin_again(struct stripe *st);
 /* The stripe is freed, or has ended. */
 void uplinks_end(struct stripe *st);
+/* This process was stopped for long: silence until now says nothing about homes. */
+void uplinks_slept(struct stripe *st, uint64_t now_ms);
 /* Heartbeats, silence, further attempts. */
 void uplinks_tick(struct stripe *st, uint64_t now_ms);
 /* Returns a sentence if the uplinks of a stripe do not keep their invariants. */

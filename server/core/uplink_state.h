@@ -97,7 +97,7 @@ int uplink_hello(struct uplink *u, struct rs_err *e);
 /* CHALLENGE, WELCOME, REFUSED or START has come. Returns false if it may not come now. */
 bool uplink_join(struct uplink *u, uint64_t now_ms);
 
-/* uplink_tx.c has uplink_connected, uplink_send_target, uplink_sent and uplinks_tick, and
- * uplink_rx.c uplink_recv_target and uplink_received. */
+/* uplink_tx.c has uplink_connected, uplink_send_target, uplink_sent, uplinks_slept and
+ * uplinks_tick, and uplink_rx.c uplink_recv_target and uplink_received. */
 
 #endif

@@ -150,6 +150,14 @@ static void uplink_tick(struct uplink *u, uint64_t now_ms)
 		uplink_ready(u);
 }
 
+void uplinks_slept(struct stripe *st, uint64_t now_ms)
+{
+	for (struct uplink *u = st->uplinks; u; u = u->next) {
+		u->last_rx_ms = now_ms;
+		u->failing_ms = u->failing_ms ? now_ms : 0;
+	}
+}
+
 void uplinks_tick(struct stripe *st, uint64_t now_ms)
 {
 	uint32_t patience_ms = 2 * st->owner->opt.detect_ms;

@@ -306,7 +306,7 @@ void registry_lane_event(struct registry *r, const struct lane_event *ev)
 		return;
 	}
 	if (ev->type == LANE_UNLINKED) {
-		registry_relay_failed(r);
+		registry_relay_failed(r, j->first.job);
 		return;
 	}
 	if (ev->type == LANE_NONFINITE) {

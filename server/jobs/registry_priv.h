@@ -69,6 +69,7 @@ static inline bool job_is_left(const struct job *j)
 
 enum {
 	REGISTRY_SIZES = 8,
+	REGISTRY_RELAY_PAUSES = 8,
 	REGISTRY_CONTENDERS = 32, /* at once; one more takes the place of the oldest, which is then asked for again */
 	REGISTRY_SIZES_MS = 3000, /* a corrected training, started by hand, comes later */
 };
@@ -93,6 +94,13 @@ struct registry_contender {
 	bool answered;        /* it has answered this question, or a later one */
 };
 
+/* A job that this reducer has left since it could not relay. */
+struct registry_relay_pause {
+	char job[CONTROL_JOB];
+	uint32_t ms;      /* the last pause; 0: none */
+	uint64_t from_ms; /* until then the job does not take this reducer back */
+};
+
 /* Invariant: `memory` is the sum of the bounds of all jobs in the list. */
 struct registry {
 	struct registry_options opt;
@@ -108,9 +116,8 @@ struct registry {
 	unsigned contenders_next;
 	uint64_t ended[STATUS_ENDS]; /* jobs, since the process started */
 	uint64_t lost_ranks;         /* the same */
-	uint32_t relay_pause_ms;     /* the last pause; 0: uplinks work as far as is known */
-	uint64_t relay_from_ms;      /* until then no job with relays takes this reducer back */
-	uint64_t question;           /* the last one. They begin at 2: 1 asks for an acknowledgement only */
+	struct registry_relay_pause relay_pauses[REGISTRY_RELAY_PAUSES];
+	uint64_t question; /* the last one. They begin at 2: 1 asks for an acknowledgement only */
 };
 
 /* Remembers that the job of this HELLO has ended with this message, because its ranks
@@ -152,8 +159,9 @@ int registry_refuse(struct control_refused *to, int code, bool retry, const char
 uint64_t registry_features(const struct registry *r, const struct control_hello *h);
 /* This reducer leaves a job since it cannot relay: its uplink to a home does not work.
  * Otherwise the job would take it back, and stop again, for as long as that lasts. */
-void registry_relay_failed(struct registry *r);
-/* Refuses a job that takes this reducer back, for a while after that. */
+void registry_relay_failed(struct registry *r, const char *job);
+/* Refuses that job when it takes this reducer back, for a while after that. Other jobs
+ * may have other homes: they find out for themselves. */
 int registry_check_relay(const struct registry *r, const struct control_hello *h, struct control_refused *no);
 /* Returns what the job uses: what all its ranks and this reducer have. */
 struct control_start registry_agree(const struct registry *r, const struct job *j);

@@ -7,6 +7,7 @@
 #include "config/limits.h"
 #include "proto/features.h"
 
+#include <stdio.h>
 #include <string.h>
 
 enum {
@@ -48,23 +49,41 @@ int registry_check_groups(const struct control_hello *h, struct control_refused 
 	return RS_OK;
 }
 
-void registry_relay_failed(struct registry *r)
+/* Returns the entry of a job; NULL: it has none. */
+static const struct registry_relay_pause *find_pause(const struct registry *r, const char *job)
 {
-	bool soon = r->now_ms < r->relay_from_ms + r->relay_pause_ms + RELAY_PAUSE_MS;
-	uint32_t pause_ms = soon && r->relay_pause_ms ? 2 * r->relay_pause_ms : RELAY_PAUSE_MS;
+	for (unsigned i = 0; i < REGISTRY_RELAY_PAUSES; i++)
+		if (r->relay_pauses[i].ms && strcmp(r->relay_pauses[i].job, job) == 0)
+			return &r->relay_pauses[i];
+	return NULL;
+}
 
-	r->relay_pause_ms = pause_ms < RELAY_PAUSE_MAX_MS ? pause_ms : RELAY_PAUSE_MAX_MS;
-	r->relay_from_ms = r->now_ms + r->relay_pause_ms;
+void registry_relay_failed(struct registry *r, const char *job)
+{
+	const struct registry_relay_pause *found = find_pause(r, job);
+	struct registry_relay_pause *p = &r->relay_pauses[found ? found - r->relay_pauses : 0];
+	bool soon = found && r->now_ms < p->from_ms + p->ms + RELAY_PAUSE_MS;
+	uint32_t ms = soon ? 2 * p->ms : RELAY_PAUSE_MS;
+
+	/* the entry that ended first is the one to lose */
+	for (unsigned i = 1; !found && i < REGISTRY_RELAY_PAUSES; i++)
+		if (r->relay_pauses[i].from_ms < p->from_ms)
+			p = &r->relay_pauses[i];
+	snprintf(p->job, sizeof p->job, "%s", job);
+	p->ms = ms < RELAY_PAUSE_MAX_MS ? ms : RELAY_PAUSE_MAX_MS;
+	p->from_ms = r->now_ms + p->ms;
 }
 
 int registry_check_relay(const struct registry *r, const struct control_hello *h, struct control_refused *no)
 {
-	if (!h->rejoin || !h->groups || r->now_ms >= r->relay_from_ms)
+	const struct registry_relay_pause *p = h->rejoin && h->groups ? find_pause(r, h->job) : NULL;
+
+	if (!p || r->now_ms >= p->from_ms)
 		return RS_OK;
 	return registry_refuse(
 	    no, RS_EREFUSED, true,
 	    "this reducer relays for a group, and had no connection to another one; next attempt in %u s",
-	    (unsigned)((r->relay_from_ms - r->now_ms) / 1000 + 1));
+	    (unsigned)((p->from_ms - r->now_ms) / 1000 + 1));
 }
 
 /* Returns the job that the relay of an uplink is in; NULL: it does not run here now. */

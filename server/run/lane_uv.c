@@ -93,7 +93,8 @@ static void thread_serve(struct lane_thread *t)
 
 	if (t->paranoid)
 		rs_assert_sound(__FILE__, __LINE__, lane_check(t->core));
-	if (thread_stay_awake(t) || more)
+	/* an uplink may have made a session ready */
+	if (thread_stay_awake(t) || more || lane_is_ready(t->core))
 		uv_idle_start(&t->more, thread_on_more);
 	else
 		uv_idle_stop(&t->more);

@@ -295,6 +295,32 @@ START_TEST(a_slow_result_ends_nothing)
 }
 END_TEST
 
+/* This process was stopped: the silence until now is its own. */
+START_TEST(a_stop_of_the_relay_ends_nothing)
+{
+	struct fw_world fw;
+	struct fh_homes homes;
+	struct fh_home *h = open_joined(&fw, &homes, (struct fw_options){0});
+	struct frame f = chunk_of(&fw, FG_SEQ, 0);
+
+	pass(&fw, &homes, 200);
+	fw_tick(&fw, 10 * FAKE_DETECT_MS);
+	ck_assert(h->up);
+	pass(&fw, &homes, 2 * FAKE_DETECT_MS);
+	ck_assert_msg(fw.failed == 0, "%s", fw.why.msg);
+	while (h->in.off < h->in.len) {
+		const uint8_t *payload;
+
+		fh_expect(h, FRAME_PING, &payload);
+	}
+	for (unsigned r = 0; r < FG_WORLD; r++)
+		fw.w[r].in.off = fw.w[r].in.len;
+	answer(&homes, h, f, 1);
+	expect_answer(&fw, f, 1);
+	fh_close(&homes);
+}
+END_TEST
+
 static void rank_views(struct fw_world *fw, struct control_view v)
 {
 	for (unsigned r = 0; r < FG_WORLD; r++)
@@ -505,6 +531,30 @@ START_TEST(ranks_leave_within_a_result)
 }
 END_TEST
 
+/* All ranks repeat a view that has been resumed, while a result comes. */
+START_TEST(a_repeated_view_does_not_begin_again)
+{
+	struct fw_world fw;
+	struct fh_homes homes;
+	struct fh_home *h = open_joined(&fw, &homes, (struct fw_options){0});
+	struct frame f = chunk_of(&fw, FG_SEQ, 0);
+	uint8_t bytes[FRAME_HEADER + FG_CHUNK] = {0};
+
+	f.type = FRAME_RESULT;
+	f.flags = 0;
+	f.ack = f.payload_sum = 0;
+	f.payload_len = FG_CHUNK;
+	f.generation = FAKE_GENERATION;
+	frame_encode(&f, bytes);
+	fh_send_bytes(&homes, h, bytes, FRAME_HEADER + 1);
+	rank_views(&fw, lv_of(0, 0, 0));
+	ck_assert_uint_eq(fw.failed, 1);
+	ck_assert_int_eq(fw.why.code, RS_ECUT);
+	ck_assert_msg(strstr(fw.why.msg, "sent view 0 after view 0"), "\"%s\"", fw.why.msg);
+	fh_close(&homes);
+}
+END_TEST
+
 enum wrong {
 	SUM_WRONG,
 	SIZE_WRONG,
@@ -668,11 +718,13 @@ int main(void)
 	tcase_add_test(tc, it_connects_when_it_is_needed);
 	tcase_add_loop_test(tc, a_broken_uplink_ends_the_job_here, 0, sizeof losses / sizeof losses[0]);
 	tcase_add_test(tc, a_slow_result_ends_nothing);
+	tcase_add_test(tc, a_stop_of_the_relay_ends_nothing);
 	tcase_add_test(tc, views_pass_through);
 	tcase_add_test(tc, the_last_view_counts);
 	tcase_add_loop_test(tc, the_rest_of_a_chunk_goes_first, 0, REST_SILENT + 1);
 	tcase_add_loop_test(tc, a_lost_home_is_forgotten, 0, 2);
 	tcase_add_loop_test(tc, ranks_leave_within_a_result, 0, FRAME_HEADER + FG_CHUNK);
+	tcase_add_test(tc, a_repeated_view_does_not_begin_again);
 	tcase_add_loop_test(tc, wrong_results_are_not_taken, 0, sizeof wrongs / sizeof wrongs[0]);
 	tcase_add_test(tc, the_home_hears_who_is_late);
 	suite_add_tcase(suite, tc);

@@ -297,6 +297,31 @@ START_TEST(ranks_with_other_groups_are_refused)
 }
 END_TEST
 
+/* A job that lost this reducer since it could not relay does not take it back for a
+ * while; other jobs do. */
+START_TEST(a_relay_that_failed_pauses_for_its_job)
+{
+	struct control_hello back = grouped(0, 0), other = back;
+	struct lane_event ev = {.type = LANE_UNLINKED};
+	struct fr_world w;
+
+	back.rejoin = other.rejoin = true;
+	snprintf(other.job, sizeof other.job, "another");
+	fr_open_relay(&w, DIGEST);
+	ev.job = start(&w);
+	registry_lane_event(w.r, &ev);
+	for (unsigned i = 0; i < 4; i++)
+		registry_session_closed(w.r, ev.job, i / 2, i % 2, true);
+	fr_refused(&w, &back, RS_EREFUSED, true, "had no connection to another one; next attempt in 6 s");
+	admit(&w, &other);
+	registry_set_time(w.r, 4999);
+	fr_refused(&w, &back, RS_EREFUSED, true, "next attempt in 1 s");
+	registry_set_time(w.r, 5000);
+	admit(&w, &back);
+	fr_close(&w);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("registry_relay");
@@ -311,6 +336,7 @@ int main(void)
 	tcase_add_test(tc, an_uplink_needs_a_job_that_runs);
 	tcase_add_loop_test(tc, jobs_run_without_relays, 0, sizeof flat / sizeof flat[0]);
 	tcase_add_loop_test(tc, ranks_with_other_groups_are_refused, 0, sizeof differences / sizeof differences[0]);
+	tcase_add_test(tc, a_relay_that_failed_pauses_for_its_job);
 	suite_add_tcase(suite, tc);
 	runner = srunner_create(suite);
 	srunner_run_all(runner, CK_NORMAL);
