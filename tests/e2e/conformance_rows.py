@@ -442,6 +442,7 @@ RETAIN = [
     ("VIEW with more than 2^20 losses", [view([0, (1 << 20) + 1])], CUT),
     ("VIEW that is no message", [wire.frame(VIEW, b"\xff" * 20)], CUT),
     ("two VIEWs of different length", [view([0, 1]), view([0, 1, 0])], CUT),
+    ("VIEW that says nothing new", [view([0, 0])], CUT),
     ("DATA between VIEW and RESUME", [view([0, 1]), data([1])], CUT),
     ("HAVE between VIEW and RESUME", [view([0, 1]), data([], count=1, kind=HAVE)], CUT),
     ("KEPT between VIEW and RESUME", [view([0, 1]), data([1], kind=KEPT)], CUT),

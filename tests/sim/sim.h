@@ -71,6 +71,7 @@ enum event_type {
 	EV_REDUCER_ON,     /* a: reducer */
 	EV_MAIL,           /* a: reducer, b: life << 8 | mailbox */
 	EV_LANE_TICK,      /* a: reducer, b: life << 8 | thread */
+	EV_LANE_SERVE,     /* a: reducer, b: life << 8 | thread, which has ready sessions */
 	EV_REGISTRY_TICK,  /* a: reducer, b: life << 8 */
 	EV_HANDSHAKE_TICK, /* a: reducer, b: life << 8 */
 	EV_FAULT,          /* a: team, b: index of the fault */
@@ -434,6 +435,7 @@ struct lane_thread_sim {
 	unsigned index;
 	struct lane *core;
 	struct post in;
+	bool serve_due; /* an EV_LANE_SERVE is scheduled */
 };
 
 /* A process that wants the place of a rank. */

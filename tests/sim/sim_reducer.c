@@ -4,6 +4,7 @@
  * threads can produce occurs. */
 #include "tests/sim/sim.h"
 
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -224,12 +225,16 @@ static void conn_flush(struct conn *c)
 		net_shutdown(c, REDUCER);
 }
 
+/* As in lane_conn.c, some sessions that are ready may have to wait until others were
+ * served. */
 void reducer_flush(struct lane_thread_sim *t)
 {
+	struct sim *sim = t->reducer->sim;
+	unsigned most = sim_chance(sim, 20) ? sim_below(sim, 4) : UINT_MAX;
 	struct session *s;
 
 	uplinks_serve(t);
-	while ((s = lane_next_ready(t->core))) {
+	while (most-- > 0 && (s = lane_next_ready(t->core))) {
 		struct conn *c = session_user(s);
 
 		if (session_closed(s))
@@ -238,6 +243,11 @@ void reducer_flush(struct lane_thread_sim *t)
 			conn_flush(c);
 	}
 	uplinks_serve(t);
+	if (lane_is_ready(t->core) && !t->serve_due) {
+		t->serve_due = true;
+		sim_in(sim, sim_below(sim, 300), EV_LANE_SERVE, t->reducer->index,
+		       t->reducer->life << 8 | (uint64_t)(t - t->reducer->threads));
+	}
 	check_lane(t);
 }
 
@@ -405,6 +415,10 @@ void reducer_event(struct reducer *r, const struct sim_event *ev)
 		lane_tick(r->threads[low].core, sim_ms(r->sim));
 		reducer_flush(&r->threads[low]);
 		sim_in(r->sim, LANE_TICK_MS * 1000, EV_LANE_TICK, r->index, ev->b);
+		break;
+	case EV_LANE_SERVE:
+		r->threads[low].serve_due = false;
+		reducer_flush(&r->threads[low]);
 		break;
 	case EV_REGISTRY_TICK:
 		registry_set_time(r->registry, sim_ms(r->sim));

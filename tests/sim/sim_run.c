@@ -123,6 +123,7 @@ static void dispatch(struct sim *s, const struct sim_event *ev)
 	case EV_REDUCER_OFF:
 	case EV_MAIL:
 	case EV_LANE_TICK:
+	case EV_LANE_SERVE:
 	case EV_REGISTRY_TICK:
 	case EV_HANDSHAKE_TICK:
 	case EV_INTRUDER:
