@@ -6,6 +6,12 @@
 
 #include <string.h>
 
+#ifdef __SANITIZE_THREAD__
+enum { LARGE = MEBI / 4 }; /* each byte takes many times as long */
+#else
+enum { LARGE = MEBI };
+#endif
+
 /* A reduce-scatter or an all-gather on a device: with the bits of the same operation on
  * host memory, and nothing else is written. in_place: one buffer is a part of the
  * other. */
@@ -58,7 +64,7 @@ static void shard(struct rank *r, bool gather, bool in_place, size_t part, int d
 static void run_sizes(struct rank *r)
 {
 	/* less than a chunk, a few, several rings; all but one end with a short chunk */
-	static const size_t parts[] = {1, 3, 1000, 8192, 8193, 100001, 2 * MEBI + 77};
+	static const size_t parts[] = {1, 3, 1000, 8192, 8193, 100001, 2 * LARGE + 77};
 
 	open_gpu(r);
 	EXPECT_RC(reduction_barrier(r->comm, &r->err), 0);
@@ -70,7 +76,7 @@ static void run_sizes(struct rank *r)
 /* With two ranks the order of additions does not matter. */
 static void run_kinds(struct rank *r)
 {
-	static const size_t parts[] = {1, 129, 20000, MEBI + 77};
+	static const size_t parts[] = {1, 129, 20000, LARGE + 77};
 
 	open_gpu(r);
 	EXPECT_RC(reduction_barrier(r->comm, &r->err), 0);
