@@ -30,7 +30,7 @@ def options(**more):
     """Parses like the command line."""
     return types.SimpleNamespace(
         **{"steps": 60, "detect": DETECT, "seed": 7, "rounds": 1, "kinds": list(plan.KINDS), "framework": "numpy",
-           "no_links": True} | more  # fmt: skip
+           "no_links": True, "groups": False} | more  # fmt: skip
     )
 
 
