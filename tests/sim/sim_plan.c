@@ -380,10 +380,6 @@ static void draw_team(struct sim *s, const char *job, unsigned run, struct team 
 	draw_config(s, t);
 	t->before = before;
 	move_draw(s, t);
-	/* a rank may be stopped in the generation before, while the others have begun
-	 * this one */
-	for (unsigned i = 0; before && i < before->faults_n; i++)
-		t->connect_ms += before->faults[i].kind == FAULT_STALL ? 9000 : 0;
 	t->ops_n = sim_below(s, sim_chance(s, 80) ? 6 : SIM_OPS + 1);
 	if (sim_chance(s, 4) && !t->moves) { /* one stream that is longer than the retained results */
 		t->ops_n = SIM_OPS;
@@ -406,6 +402,10 @@ static void draw_team(struct sim *s, const char *job, unsigned run, struct team 
 		t->generation = before->generation + (before->faults_n || !before->ops_n || sim_chance(s, 50) ? 1 : 0);
 		t->together = before->faults_n ? sim_chance(s, 50) : t->generation > before->generation;
 	}
+	/* a rank may be stopped in the generation before, while the others have begun
+	 * this one */
+	for (unsigned i = 0; before && i < before->faults_n; i++)
+		t->connect_ms += before->faults[i].kind == FAULT_STALL ? 9000 : 0;
 }
 
 static void draw_ranks(struct sim *s)
