@@ -103,9 +103,9 @@ bool move_birth(struct rank *k)
 	fault_blame(old, FAULT_REPLACED, -1, "replaced generation");
 	fault_blame(old, FAULT_REPLACED, -1, "is at generation");
 	/* a fault may strike its connections before the reducers have read that it goes
-	 * on */
+	 * on, or ABORT is behind a chunk whose rest is not sent any more */
 	snprintf(words, sizeof words, "rank %u", from->index);
-	if (t->faults_n)
+	if (t->faults_n || old->blame_kinds >> FAULT_ABORT & 1)
 		fault_blame(old, FAULT_REPLACED, -1, words);
 	exchange_reconfigure(from->x, &place, sim_ms(k->sim));
 	k->x = from->x;
