@@ -91,8 +91,11 @@ static const char *retained_check(const struct stripe *st)
 			return "a slot that is ahead does not wait, or there are too many";
 	}
 	for (unsigned p = 0; p < st->p.priorities; p++)
-		if (fetching[p] != st->fetching[p] || ahead[p] != st->ahead[p])
-			return "a stripe's `fetching` or `ahead` differs from its slots";
+		if (fetching[p] != st->fetching[p])
+			return "a stripe's `fetching` differs from its slots";
+	for (unsigned p = 0; p < st->p.priorities; p++)
+		if (ahead[p] != st->ahead[p])
+			return "a stripe's `ahead` differs from its slots";
 	for (unsigned i = 0; i < st->slots_n * st->p.priorities; i++) {
 		const struct slot *s = &st->slots[i];
 		unsigned p = i / st->slots_n;

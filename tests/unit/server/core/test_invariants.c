@@ -64,6 +64,8 @@ START_TEST(a_lane)
 
 	expect_found(st->attached, 1, lane_check(fw.lane), "`attached`");
 	expect_found(st->fetching[1], 1, lane_check(fw.lane), "`fetching` differs");
+	expect_found(st->ahead[1], 1, lane_check(fw.lane), "`ahead` differs");
+	expect_found(slot->ahead, true, lane_check(fw.lane), "ahead does not wait");
 	expect_found(st->stable, 1, lane_check(fw.lane), "fewer results than `stable`");
 	expect_found(st->at_stable, 1, lane_check(fw.lane), "at_stable");
 	expect_found(s->waits_stable, true, lane_check(fw.lane), "waits for what all ranks have");
