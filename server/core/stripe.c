@@ -19,8 +19,8 @@ enum {
 unsigned stripe_slot_count(const struct stripe_params *p)
 {
 	/* With groups, chunks come in a sequence for each group and for each uplink: a
-	 * chunk that some have begun and others not is outstanding for those. With uplinks
-	 * some chunks are outstanding for nobody: see result_queue_for_far(). */
+	 * chunk that some have begun and others not is outstanding for those. With
+	 * uplinks some chunks are outstanding for nobody: result_queue_for_far(). */
 	uint64_t n = (2 * (uint64_t)(p->groups ? p->groups : 1) + p->uplinks + (p->uplinks > 0)) * p->window;
 
 	return n < STRIPE_SLOTS_MAX ? (unsigned)n : STRIPE_SLOTS_MAX;

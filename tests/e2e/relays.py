@@ -20,8 +20,8 @@ class Cluster(harness.Cluster):
     host           the host of all reducers' addresses in the file of the reducers
     """
 
-    def __init__(self, reducers=4, agents=0, groups=None, config=None, server=None, without=(), server_args=(), host=None,
-                 **more):  # fmt: skip
+    def __init__(self, reducers=4, agents=0, groups=None, config=None, server=None, without=(), server_args=(),
+                 host=None, **more):  # fmt: skip
         self.groups, self.server, self.without, self.host = groups or GROUPS, server or {}, without, host
         super().__init__(
             reducers=reducers, agents=agents, config={"groups": self.groups, **(config or {})}, start=False,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A home, the views of whose ranks and uplinks change, and what none of them may send; and
- * how much far uplinks may be ahead of the ranks. */
+/* A home, the views of whose ranks and uplinks change, and what none of them may send;
+ * and how much far uplinks may be ahead of the ranks. */
 #include "tests/unit/fake_groups.h"
 #include "tests/unit/fake_lane_views.h"
 
@@ -84,7 +84,8 @@ START_TEST(a_relay_sends_a_view_once)
 	fw_feed_all(&fw, SIZE_MAX);
 	lv_send(&fw, place, v);
 	ck_assert(fw.w[place].shut);
-	fw_expect_abort(&fw, place, RS_EPROTO, "relay r1", _i ? "sent view 1 after view 1" : "sent view 0 after view 0");
+	fw_expect_abort(&fw, place, RS_EPROTO, "relay r1",
+			_i ? "sent view 1 after view 1" : "sent view 0 after view 0");
 	for (unsigned r = 0; r < FG_WORLD; r++)
 		if (fg_group_of[r] != 1)
 			fw_contribute(&fw, r, f);
