@@ -470,18 +470,6 @@ a place of an uplink counts as told as the one before
 sums of groups are not rounded when the home adds
 	server/core/groups.c
 	s/\n\t\tslot_finish_partial\(&part, [^;]+;/\n\t\tpart.header.of.up = 0; wide = part.header.of.size == 2;/
-an uplink gets RESUME with the number of the next view of its ranks
-	server/core/stripe_view.c
-	s/other->resume_due = false;/other->resume_due &= other->relay > 0;/
-an uplink gets RESUME with the number of its own next view
-	server/core/stripe_view.c
-	s/view_pause\(s\);\n\ts->resume_due = false;\n/view_pause(s);\n/
-far uplinks are ahead without a bound
-	server/core/result.c
-	s/if \(\*ahead >= st->p.window\)/if (0)/
-a view resumes when all ranks have left
-	server/core/stripe_view.c
-	s/return left;/return true;/
 RESUME before the uplinks have sent the view
 	server/core/stripe_view.c
 	s/if \(s && \(s->results_n \|\| s->lost \|\| s->draining \|\| !s->paused \|\| s->view != st->view_number\)\)/if (0)/
