@@ -90,12 +90,12 @@ static const char *retained_check(const struct stripe *st)
 		if (s->ahead && (!s->waiting || ++ahead[p] > st->p.window))
 			return "a slot that is ahead does not wait, or there are too many";
 	}
-	for (unsigned p = 0; p < st->p.priorities; p++)
+	for (unsigned p = 0; p < st->p.priorities; p++) {
 		if (fetching[p] != st->fetching[p])
 			return "a stripe's `fetching` differs from its slots";
-	for (unsigned p = 0; p < st->p.priorities; p++)
 		if (ahead[p] != st->ahead[p])
 			return "a stripe's `ahead` differs from its slots";
+	}
 	for (unsigned i = 0; i < st->slots_n * st->p.priorities; i++) {
 		const struct slot *s = &st->slots[i];
 		unsigned p = i / st->slots_n;

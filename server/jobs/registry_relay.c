@@ -65,7 +65,7 @@ void registry_relay_failed(struct registry *r, const char *job)
 	bool soon = found && r->now_ms < p->from_ms + p->ms + RELAY_PAUSE_MS;
 	uint32_t ms = soon ? 2 * p->ms : RELAY_PAUSE_MS;
 
-	/* the entry that ended first is the one to lose */
+	/* a new entry takes the place of the one that ends first */
 	for (unsigned i = 1; !found && i < REGISTRY_RELAY_PAUSES; i++)
 		if (r->relay_pauses[i].from_ms < p->from_ms)
 			p = &r->relay_pauses[i];

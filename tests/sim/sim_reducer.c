@@ -245,8 +245,7 @@ void reducer_flush(struct lane_thread_sim *t)
 	uplinks_serve(t);
 	if (lane_is_ready(t->core) && !t->serve_due) {
 		t->serve_due = true;
-		sim_in(sim, sim_below(sim, 300), EV_LANE_SERVE, t->reducer->index,
-		       t->reducer->life << 8 | (uint64_t)(t - t->reducer->threads));
+		sim_in(sim, sim_below(sim, 300), EV_LANE_SERVE, t->reducer->index, t->reducer->life << 8 | t->index);
 	}
 	check_lane(t);
 }

@@ -52,6 +52,17 @@ static void answer(struct fh_homes *all, struct fh_home *h, struct frame f, uint
 	fh_send_result(all, h, f, bytes, FG_CHUNK);
 }
 
+/* The same, and only the first bytes have come so far. */
+static void answer_part(struct fh_homes *all, struct fh_home *h, struct frame f, size_t n)
+{
+	uint8_t bytes[FRAME_HEADER + FG_CHUNK] = {0};
+
+	f.type = FRAME_RESULT;
+	f.payload_len = FG_CHUNK;
+	frame_encode(&f, bytes);
+	fh_send_bytes(all, h, bytes, n);
+}
+
 /* Ranks 1 and 3 get that answer, others nothing. */
 static void expect_answer(struct fw_world *fw, struct frame f, uint8_t value)
 {
@@ -510,17 +521,9 @@ START_TEST(ranks_leave_within_a_result)
 {
 	struct fw_world fw;
 	struct fh_homes homes;
-	struct fh_home *h = open_joined(&fw, &homes, (struct fw_options){.retain = true});
-	struct frame f = chunk_of(&fw, FG_SEQ, 0);
-	uint8_t bytes[FRAME_HEADER + FG_CHUNK] = {0};
+	struct fh_home *h = open_joined(&fw, &homes, (struct fw_options){0});
 
-	f.type = FRAME_RESULT;
-	f.flags = 0;
-	f.ack = f.payload_sum = 0;
-	f.payload_len = FG_CHUNK;
-	f.generation = FAKE_GENERATION;
-	frame_encode(&f, bytes);
-	fh_send_bytes(&homes, h, bytes, (size_t)_i);
+	answer_part(&homes, h, chunk_of(&fw, FG_SEQ, 0), (size_t)_i);
 	ck_assert_msg(h->up, "the home's result is not taken");
 	for (unsigned r = 0; r < FG_WORLD; r++)
 		fw_send_type(&fw, r, FRAME_GOODBYE);
@@ -537,16 +540,8 @@ START_TEST(a_repeated_view_does_not_begin_again)
 	struct fw_world fw;
 	struct fh_homes homes;
 	struct fh_home *h = open_joined(&fw, &homes, (struct fw_options){0});
-	struct frame f = chunk_of(&fw, FG_SEQ, 0);
-	uint8_t bytes[FRAME_HEADER + FG_CHUNK] = {0};
 
-	f.type = FRAME_RESULT;
-	f.flags = 0;
-	f.ack = f.payload_sum = 0;
-	f.payload_len = FG_CHUNK;
-	f.generation = FAKE_GENERATION;
-	frame_encode(&f, bytes);
-	fh_send_bytes(&homes, h, bytes, FRAME_HEADER + 1);
+	answer_part(&homes, h, chunk_of(&fw, FG_SEQ, 0), FRAME_HEADER + 1);
 	rank_views(&fw, lv_of(0, 0, 0));
 	ck_assert_uint_eq(fw.failed, 1);
 	ck_assert_int_eq(fw.why.code, RS_ECUT);
