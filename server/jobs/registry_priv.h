@@ -70,8 +70,8 @@ static inline bool job_is_left(const struct job *j)
 enum {
 	REGISTRY_SIZES = 8,
 	REGISTRY_RELAY_PAUSES = 8, /* at once; one more takes the place of the one that ends first */
-	REGISTRY_CONTENDERS = 32, /* at once; one more takes the place of the oldest, which is then asked for again */
-	REGISTRY_SIZES_MS = 3000, /* a corrected training, started by hand, comes later */
+	REGISTRY_CONTENDERS = 32,  /* at once; one more takes the place of the oldest, which is then asked for again */
+	REGISTRY_SIZES_MS = 3000,  /* a corrected training, started by hand, comes later */
 };
 
 /* A job that ended because its ranks said different world sizes. It counts until
