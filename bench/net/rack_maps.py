@@ -219,9 +219,10 @@ class RackPlacement(Placement):
 
     def plan(self, build, size):
         """Returns the times that links and uplinks allow, for this map, a ring and a 2-D ring. It calculates them
-        without `reductionctl plan`."""
+        without `reductionctl plan`. Of ours the time includes a round trip between racks: the last contribution goes
+        to another rack, and its result comes back."""
         hosts, uplinks = self.loads()
         ring, between = 2 * (self.n - 1) / self.n, 2 * (self.racks.count - 1) / self.racks.count
-        return {"time_s": self._seconds(size, max(hosts), max(uplinks)),
+        return {"time_s": self._seconds(size, max(hosts), max(uplinks)) + self.racks.rtt_ms / 1e3,
                 "ring_s": self._seconds(size, ring, ring),
                 "ring_2d_s": self._seconds(size, ring, between)}

@@ -272,8 +272,11 @@ bool exchange_wants_signal(const struct exchange *x, unsigned link)
 
 void exchange_signal(struct exchange *x, unsigned link, const struct window_signal *s, uint64_t now_ms)
 {
-	x->links[link].wants_signal = false;
-	window_signal(&x->links[link].window, s, now_ms);
+	struct link *l = &x->links[link];
+
+	l->wants_signal = false;
+	window_keep(&l->window, l->lookahead.limit / LOOKAHEAD_HOPS);
+	window_signal(&l->window, s, now_ms);
 }
 
 void exchange_disconnected(struct exchange *x, unsigned link, const char *reason, enum rs_loss how, uint64_t now_ms)

@@ -8,6 +8,7 @@ void window_init(struct window *w, uint32_t unit, uint32_t most, bool adaptive, 
 	*w = (struct window){.unit = unit,
 			     .limit = adaptive && !far ? 1 : most,
 			     .most = most,
+			     .least = 1,
 			     .far = far,
 			     .starting = true,
 			     .hold_ms = WINDOW_HOLD_MIN_MS};
@@ -25,6 +26,12 @@ void window_widen(struct window *w, uint32_t most)
 	if (w->limit == w->most)
 		w->limit = most;
 	w->most = most;
+}
+
+void window_keep(struct window *w, uint32_t least)
+{
+	rs_assert(least > 0);
+	w->least = least;
 }
 
 bool window_open(struct window *w, uint32_t chunks, uint64_t bytes_in_flight, uint32_t bytes)
@@ -115,11 +122,13 @@ static void window_follow(struct window *w, const struct window_signal *s, uint6
 		w->ignore_loss_until_ms = now_ms + 2 * s->rtt_us / 1000 + 1;
 	} else if (queued_us > window_full_us(s) && !little) {
 		w->starting = false;
-		if (w->limit > 1)
+		if (w->limit > w->least)
 			w->limit -= 1 + w->limit / 8;
 	} else if ((queued_us < WINDOW_ROOM_US || little) && limited && now_ms >= w->hold_until_ms) {
 		window_grow(w);
 	}
+	if (w->limit < w->least && now_ms >= w->hold_until_ms)
+		w->limit = w->least < w->most ? w->least : w->most;
 	if (w->limit < 2 && w->most > 1 && !s->single_chunk && queued_us <= WINDOW_PAIR_US &&
 	    now_ms >= w->single_until_ms)
 		w->limit = 2;

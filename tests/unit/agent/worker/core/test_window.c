@@ -135,6 +135,35 @@ START_TEST(a_long_link_is_wide)
 }
 END_TEST
 
+/* Chunks on the first of several hops: delay alone does not make the window smaller than
+ * they need, a loss does. */
+START_TEST(delay_leaves_the_least)
+{
+	static const struct {
+		uint32_t rtt_us;
+		uint64_t lost, now_ms;
+		uint32_t want;
+	} steps[] = {
+	    {9000, 0, 0, 6},   {9000, 0, 1, 6},  {100, 0, 2, 7},    {9000, 0, 3, 6},
+	    {9000, 1, 500, 3}, {100, 1, 600, 3}, {9000, 1, 700, 3}, {9000, 1, 1500, 6},
+	};
+	struct window w;
+
+	window_init(&w, 1, 16, true, false);
+	window_keep(&w, 6);
+	for (unsigned i = 0; i < sizeof steps / sizeof *steps; i++) {
+		struct window_signal s = {.rtt_us = steps[i].rtt_us, .min_rtt_us = 100, .lost = steps[i].lost};
+
+		w.limited = true;
+		window_signal(&w, &s, steps[i].now_ms);
+		ck_assert_msg(w.limit == steps[i].want, "step %u gave %u, expected %u", i, w.limit, steps[i].want);
+	}
+	window_keep(&w, 64);
+	window_signal(&w, &(struct window_signal){.rtt_us = 9000, .min_rtt_us = 100, .lost = 1}, 1600);
+	ck_assert_uint_eq(w.limit, 16);
+}
+END_TEST
+
 START_TEST(test_local_takes_all)
 {
 	struct window w;
@@ -303,6 +332,7 @@ int main(void)
 	tcase_add_loop_test(tc, test_signals, 0, (int)(sizeof cases / sizeof cases[0]));
 	tcase_add_test(tc, test_single_chunk_signal);
 	tcase_add_loop_test(tc, a_long_link_is_wide, 0, 2);
+	tcase_add_test(tc, delay_leaves_the_least);
 	tcase_add_test(tc, test_local_takes_all);
 	tcase_add_test(tc, test_bytes);
 	tcase_add_test(tc, test_longer_link);
