@@ -68,8 +68,9 @@ static void report_sessions(struct lane_report *report, const struct stripe *st,
 		    .rtt_us = s->rtt_us,
 		    .min_rtt_us = s->min_rtt_us,
 		    .silent_ms = report_since(s->last_rx_ms, now_ms),
-		    .missing_ms =
-			oldest && stripe_is_missing(st, oldest, r) ? report_since(oldest->started_ms, now_ms) : 0,
+		    .missing_ms = oldest && stripe_is_missing(st, oldest, r) && !stripe_is_relayed(st, oldest, r)
+				      ? report_since(oldest->started_ms, now_ms)
+				      : 0,
 		};
 	}
 }

@@ -39,6 +39,26 @@ bool stripe_is_missing(const struct stripe *st, const struct slot *slot, unsigne
 	return s && s->payload_left && s->mode != RX_CONTROL && s->slot == slot;
 }
 
+/* Returns whether relays of a group add to sums here. */
+static bool late_has_uplink(const struct stripe *st, unsigned group)
+{
+	for (unsigned u = st->p.world_size; u < stripe_places(st); u++)
+		if (st->sessions[u] && st->sessions[u]->group == group)
+			return true;
+	return false;
+}
+
+bool stripe_is_relayed(const struct stripe *st, const struct slot *slot, unsigned rank)
+{
+	if (slot->relay || stripe_places(st) == st->p.world_size || !late_has_uplink(st, st->group_of[rank]))
+		return false;
+	/* of a small operation such ranks send their chunks themselves */
+	for (unsigned r = 0; r < st->p.world_size; r++)
+		if (slot_bit(slot->started, r) && late_has_uplink(st, st->group_of[r]))
+			return false;
+	return true;
+}
+
 /* Returns whether the relay of a rank's group has said for which other ranks it waits, or
  * has not had the time to say it. */
 static bool late_is_cleared(const struct stripe *st, const struct slot *slot, unsigned rank, uint32_t waited_ms)
@@ -215,7 +235,7 @@ static void late_count_waiting(struct stripe *st, const struct slot *oldest, uin
 	if (now_ms < from + LANE_TICK_MS)
 		return;
 	for (unsigned r = 0; r < st->p.world_size; r++)
-		if (st->sessions[r] && stripe_is_missing(st, oldest, r))
+		if (st->sessions[r] && stripe_is_missing(st, oldest, r) && !stripe_is_relayed(st, oldest, r))
 			st->sessions[r]->count.waited_ms += now_ms - from;
 	st->waited_until_ms = now_ms;
 }

@@ -13,6 +13,9 @@ void stripe_count_contribution(struct stripe *st, const struct slot *slot, unsig
 const struct slot *stripe_oldest(const struct stripe *st);
 /* Returns true if a rank has not started or not finished its contribution to a chunk. */
 bool stripe_is_missing(const struct stripe *st, const struct slot *slot, unsigned rank);
+/* Returns whether a rank sends its part of this chunk to a relay, which then is the one
+ * that knows whether the rank is late. */
+bool stripe_is_relayed(const struct stripe *st, const struct slot *slot, unsigned rank);
 
 /* A relay says for which ranks of its group it waits, and how they call the operation.
  * Errors: RS_EPROTO; RS_EMISMATCH, if others call it otherwise. */

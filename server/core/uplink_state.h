@@ -50,6 +50,7 @@ struct uplink {
 	struct frame late_of;     /* LATE: the chunk whose sum lacks ranks of the group .. */
 	struct control_late late; /* .. and which; missing_all 0: nothing is to be said */
 	uint64_t last_rx_ms, last_tx_ms, retry_ms;
+	uint64_t since_ms;   /* UPLINK_HANDSHAKE, UPLINK_JOINED: when HELLO was sent */
 	uint64_t failing_ms; /* since when it does not work although it should; 0: it works */
 	uint32_t backoff_ms, peer_detect_ms;
 	char why[200]; /* it failed last */

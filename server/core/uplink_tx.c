@@ -24,7 +24,7 @@ void uplink_connected(struct uplink *u, const uint8_t *binding, size_t len, uint
 		memcpy(u->binding, binding, len);
 	u->binding_len = len;
 	u->state = UPLINK_HANDSHAKE;
-	u->last_rx_ms = u->last_tx_ms = now_ms;
+	u->last_rx_ms = u->last_tx_ms = u->since_ms = now_ms;
 	if (uplink_hello(u, &e))
 		uplink_fail(u, now_ms, "%s", e.msg);
 }
@@ -142,6 +142,10 @@ static void uplink_tick(struct uplink *u, uint64_t now_ms)
 
 	if (u->state >= UPLINK_OPENING && u->state <= UPLINK_RUNNING && now_ms - u->last_rx_ms > detect_ms)
 		uplink_fail(u, now_ms, "nothing was heard from it for %.1f s", (double)detect_ms / 1000);
+	/* PINGs alone do not keep an uplink alive that nobody takes into the job */
+	if ((u->state == UPLINK_HANDSHAKE || u->state == UPLINK_JOINED) && now_ms - u->since_ms > 2 * detect_ms)
+		uplink_fail(u, now_ms, "it has not sent %s for %.1f s", u->state == UPLINK_JOINED ? "START" : "WELCOME",
+			    (double)detect_ms / 500);
 	if ((u->state == UPLINK_JOINED || u->state == UPLINK_RUNNING) &&
 	    now_ms - u->last_tx_ms >= (ping_ms < CONTROL_PING_MS ? ping_ms : CONTROL_PING_MS) && !u->sent_off &&
 	    u->control_off == u->control_len)
@@ -153,7 +157,7 @@ static void uplink_tick(struct uplink *u, uint64_t now_ms)
 void uplinks_slept(struct stripe *st, uint64_t now_ms)
 {
 	for (struct uplink *u = st->uplinks; u; u = u->next) {
-		u->last_rx_ms = now_ms;
+		u->last_rx_ms = u->since_ms = now_ms;
 		u->failing_ms = u->failing_ms ? now_ms : 0;
 	}
 }

@@ -41,10 +41,13 @@ void balance_text(const struct exchange *x, const struct balance_reducer *r, con
 	switch (v->kind) {
 	case BALANCE_SHARES:
 		text_add(&t,
-			 "reducer %s (%s) is busy for %u %% of the communication, the median reducer for %u %%; its "
+			 "reducer %s (%s) is busy for %u %% of the communication, the median reducer%s for %u %%; its "
 			 "threads run or wait for a core for %u %%. Saves about %u %%%s: ",
-			 about->id, exchange_params_address(x->params, about), busy, others,
-			 r[v->reducer].processor / 10, v->gain / 10, did ? "" : " with sharding.rebalance: on");
+			 about->id, exchange_params_address(x->params, about), busy,
+			 x->relaying ? " for this group" : "", others, r[v->reducer].processor / 10, v->gain / 10,
+			 did           ? ""
+			 : x->relaying ? " with other relays in the file"
+				       : " with sharding.rebalance: on");
 		text_shares(&t, x, r, v);
 		break;
 	case BALANCE_BACK:
@@ -65,7 +68,7 @@ void balance_text(const struct exchange *x, const struct balance_reducer *r, con
 			 "the path between rank %u and reducer %s (%s) is slow: it is busy for %u %% of the "
 			 "communication, that of the median rank for %u %%",
 			 v->rank, about->id, exchange_params_address(x->params, about), busy, others);
-		if (v->kind == BALANCE_ANEW)
+		if (v->kind == BALANCE_ANEW && !x->relaying)
 			text_add(&t, "%s ranks connect to it anew, from other ports",
 				 did ? "; all" : "; with sharding.rebalance: on all");
 		break;

@@ -43,7 +43,9 @@ static void link_queue_nonfinite(struct link *l)
 
 static void link_queue_load(struct link *l)
 {
-	const struct control_load load = {.up = l->load.up, .ranks = l->load.known, .answer = l->x->opt.rank == 0};
+	/* with relays, ranks of other groups do not use this link */
+	bool counts = l->load.known && (!l->x->relaying || l->relayed.n);
+	const struct control_load load = {.up = l->load.up, .ranks = counts, .answer = l->x->opt.rank == 0};
 	uint8_t payload[CONTROL_LOAD_LEN];
 
 	link_queue_frame(l, FRAME_LOAD, payload, control_pack_load(payload, &load));

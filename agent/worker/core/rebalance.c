@@ -25,18 +25,32 @@ static void rebalance_add_paths(const struct control_load *lane, struct balance_
 	ret->most_rank = up ? lane->up_most_rank : lane->down_most_rank;
 }
 
+/* Fills in the shares of the reducers, and which ones are compared. With relays this rank
+ * knows of those that get its chunks: the others are busy with what it does not see. */
+static void rebalance_gather_shares(const struct exchange *x, struct balance_reducer r[RS_REDUCERS_MAX])
+{
+	for (unsigned i = 0; i < x->params->reducers_n; i++)
+		r[i] = (struct balance_reducer){.lives = !x->relaying && exchange_lives(x, i)};
+	for (unsigned s = 0; s < x->params->shards && !x->relaying; s++) {
+		r[x->owner[s]].share++;
+		r[x->params->home[s]].home++;
+	}
+	for (unsigned i = 0; i < x->links_n && x->relaying; i++) {
+		struct balance_reducer *of = &r[x->links[i].reducer];
+
+		of->share += x->links[i].relayed.n;
+		of->home = of->share;
+		of->lives = of->share && exchange_lives(x, x->links[i].reducer);
+	}
+}
+
 /* Fills in what is known of each reducer. */
 static void rebalance_gather(const struct exchange *x, uint64_t passed_ms, uint64_t now_ms,
 			     struct balance_reducer r[RS_REDUCERS_MAX])
 {
 	uint64_t flying_ms[RS_REDUCERS_MAX] = {0};
 
-	for (unsigned i = 0; i < x->params->reducers_n; i++)
-		r[i] = (struct balance_reducer){.lives = exchange_lives(x, i)};
-	for (unsigned s = 0; s < x->params->shards; s++) {
-		r[x->owner[s]].share++;
-		r[x->params->home[s]].home++;
-	}
+	rebalance_gather_shares(x, r);
 	for (unsigned i = 0; i < x->links_n; i++) {
 		const struct link *l = &x->links[i];
 

@@ -24,9 +24,9 @@
  * recent rate brings within the smallest round trip, also after a loss, as in BBR
  * (Cardwell et al., 2016): less would lower the rate, and twice as much lets it rise.
  *
- * A chunk that a relay passes on to a far home has several hops before it. The link to the
- * relay is short, and other connections fill its queue: results, and sums from afar. So
- * `least` chunks may be on this hop whatever the delay is (lookahead.h): 16 MiB in two
+ * A chunk that a relay passes on to a far home has several hops before it. The link to
+ * the relay is short, and other connections fill its queue: results, and sums from afar.
+ * So `least` chunks may be on this hop whatever the delay is (lookahead.h): 16 MiB in two
  * zones 20 ms apart, CUBIC, MB/s: 19.2 with 1 chunk, 20.9 with 3, 22.7 with 6.
  *
  * On a long link with BBR none of this is needed: the kernel fills no queue, and a

@@ -149,6 +149,38 @@ START_TEST(an_absent_rank_is_missing)
 }
 END_TEST
 
+/* Group 1, ranks 0 and 2, has a relay. At the home its ranks are not late in what the
+ * relay sends: the relay itself is the one that knows. In what they send themselves they
+ * are late, as all others. _i: rank 2 has sent the chunk itself, and rank 0 has not */
+START_TEST(ranks_behind_a_relay_are_late_there)
+{
+	struct lane_report *r;
+	struct fw_world fw;
+	struct frame f;
+
+	fg_running(&fw, (struct fw_options){0});
+	fg_uplink(&fw, 1, 1);
+	f = fw_data(&fw, RS_SUM, RS_FLOAT32, FG_SEQ, FG_CHUNK / 4, 0);
+	for (unsigned rank = 1; rank < FG_WORLD; rank++)
+		if (rank == 1 || (rank == 2 && _i))
+			fw_contribute(&fw, rank, f);
+	fw_feed_all(&fw, 1000);
+	pass(&fw, 500);
+	r = report(&fw);
+	ck_assert_uint_eq(r->sessions_n, FG_WORLD);
+	for (unsigned rank = 0; rank < FG_WORLD; rank++) {
+		bool late = rank == 3 || rank == 4 || (rank == 0 && _i);
+
+		ck_assert_msg(r->sessions[rank].missing_ms == (late ? 500 : 0), "rank %u: missing for %u ms", rank,
+			      r->sessions[rank].missing_ms);
+		ck_assert_msg(r->sessions[rank].total.waited_ms == (late ? 500 : 0), "rank %u: waited for %u ms", rank,
+			      (unsigned)r->sessions[rank].total.waited_ms);
+	}
+	free(r);
+	fw_close(&fw);
+}
+END_TEST
+
 /* No rank was late while this process stood still. */
 START_TEST(a_stopped_reducer_counts_no_waiting)
 {
@@ -278,6 +310,7 @@ int main(void)
 	tcase_set_timeout(t, 60);
 	tcase_add_loop_test(t, waiting_is_counted_for_the_late_rank, 0, sizeof rows / sizeof rows[0]);
 	tcase_add_test(t, an_absent_rank_is_missing);
+	tcase_add_loop_test(t, ranks_behind_a_relay_are_late_there, 0, 2);
 	tcase_add_test(t, a_stopped_reducer_counts_no_waiting);
 	tcase_add_test(t, counts_of_the_last_second);
 	tcase_add_test(t, lanes_keep_the_counts_of_closed_sessions);

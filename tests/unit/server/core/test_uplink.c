@@ -215,7 +215,7 @@ START_TEST(it_connects_when_it_is_needed)
 }
 END_TEST
 
-enum loss { NEVER_UP, REFUSED_LATER, SENT, PARTLY, SILENT, ENDED };
+enum loss { NEVER_UP, REFUSED_LATER, MUTE, NEVER_STARTS, SENT, PARTLY, SILENT, ENDED };
 
 static const struct {
 	const char *what;
@@ -226,6 +226,8 @@ static const struct {
 } losses[] = {
     {"never up", NEVER_UP, true, 2, "no route to host"},
     {"a chunk waits", REFUSED_LATER, true, 2, "no route to host"},
+    {"pings, and takes nobody", MUTE, true, 4, "it has not sent WELCOME for 2.0 s"},
+    {"pings, and does not start", NEVER_STARTS, true, 4, "it has not sent START for 2.0 s"},
     {"a chunk is sent", SENT, false, 2, "connection reset by peer"},
     {"a part of a chunk is sent", PARTLY, false, 2, "connection reset by peer"},
     {"silent", SILENT, false, 3, "nothing was heard from it for 1.0 s"},
@@ -243,9 +245,10 @@ START_TEST(a_broken_uplink_ends_the_job_here)
 	struct frame f;
 	uint64_t since;
 	uint8_t packed[FRAME_CONTROL_MAX];
+	const struct control_welcome takes = {.detect_ms = FAKE_DETECT_MS};
 	struct rs_err why;
 
-	if (how == NEVER_UP) {
+	if (how == NEVER_UP || how == MUTE || how == NEVER_STARTS) {
 		open_relay(&fw, &homes, (struct fw_options){0});
 	} else {
 		h = open_joined(&fw, &homes, (struct fw_options){0});
@@ -269,9 +272,15 @@ START_TEST(a_broken_uplink_ends_the_job_here)
 		ck_assert(!h->up);
 	}
 	while (!fw.failed && fw.now_ms - since < 5 * FAKE_DETECT_MS) {
-		if (how <= REFUSED_LATER && fh_find(&homes, FG_HOME))
-			fh_break(&homes, fh_find(&homes, FG_HOME), "no route to host");
-		pass(&fw, NULL, 50);
+		h = fh_find(&homes, FG_HOME);
+		if (how <= REFUSED_LATER && h)
+			fh_break(&homes, h, "no route to host");
+		if ((how == MUTE || how == NEVER_STARTS) && h && !h->up) {
+			h = fh_accept(&homes, FG_HOME);
+			if (how == NEVER_STARTS)
+				fh_send_control(&homes, h, FRAME_WELCOME, packed, control_pack_welcome(packed, &takes));
+		}
+		pass(&fw, how == MUTE || how == NEVER_STARTS ? &homes : NULL, 50);
 	}
 	ck_assert_msg(fw.failed == 1 && fw.unlinked == 1, "%s", losses[_i].what);
 	ck_assert_int_eq(fw.why.code, RS_ECUT);

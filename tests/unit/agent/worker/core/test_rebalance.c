@@ -10,20 +10,14 @@
 
 enum { LINKS = 3, OPERATION = 6 * 256 /* elements: two chunks for each reducer */ };
 
-static const uint64_t offers = FEATURE_START | FEATURE_SHARES;
+static const uint64_t offers = FEATURE_START | FEATURE_SHARES, with_relays = FEATURE_RELAYS;
 
-static void open_job(struct reducers *f, const char *rebalance, unsigned rank)
+/* Takes START from all reducers of a job whose file was read. */
+static void start_job(struct reducers *f, uint64_t features)
 {
-	const struct control_start s = {.features = offers, .start = 99};
+	const struct control_start s = {.features = features, .start = 99};
 	uint8_t payload[CONTROL_START_LEN];
-	char yaml[500];
 
-	snprintf(yaml, sizeof yaml,
-		 "reducers: [{id: r0, address: \"127.0.0.1:1\"}, {id: r1, address: \"127.0.0.1:2\"},\n"
-		 "  {id: r2, address: \"127.0.0.1:3\"}]\ntimeouts: {detect: 4s}\n"
-		 "sharding: {chunk_bytes: 1024, window: 4, shards: 48, priorities: 1, rebalance: %s}\n",
-		 rebalance);
-	reducers_open_rank(f, yaml, rank, 2, offers);
 	f->start = f->answer = false;
 	f->resume = true;
 	reducers_pump(f);
@@ -33,6 +27,19 @@ static void open_job(struct reducers *f, const char *rebalance, unsigned rank)
 	}
 	reducers_pump(f);
 	ck_assert_int_eq(exchange_state(f->x), EXCHANGE_RUNNING);
+}
+
+static void open_job(struct reducers *f, const char *rebalance, unsigned rank)
+{
+	char yaml[500];
+
+	snprintf(yaml, sizeof yaml,
+		 "reducers: [{id: r0, address: \"127.0.0.1:1\"}, {id: r1, address: \"127.0.0.1:2\"},\n"
+		 "  {id: r2, address: \"127.0.0.1:3\"}]\ntimeouts: {detect: 4s}\n"
+		 "sharding: {chunk_bytes: 1024, window: 4, shards: 48, priorities: 1, rebalance: %s}\n",
+		 rebalance);
+	reducers_open_rank(f, yaml, rank, 2, offers);
+	start_job(f, offers);
 }
 
 static void answer_all(struct reducers *f, unsigned link)
@@ -155,6 +162,31 @@ START_TEST(an_answer_to_another_rank_is_a_breach)
 }
 END_TEST
 
+/* r0 and r1 get the chunks of this rank's group, r2 those of the other group. The
+ * reducers of the group are compared with each other, and r2 hears that this rank does
+ * not count. _i: r0 is slow */
+START_TEST(with_relays_a_group_compares_its_own)
+{
+	static const char yaml[] =
+	    "reducers: [{id: r0, address: \"127.0.0.1:1\"}, {id: r1, address: \"127.0.0.1:2\"},\n"
+	    "  {id: r2, address: \"127.0.0.1:3\"}]\ntimeouts: {detect: 4s}\n"
+	    "sharding: {chunk_bytes: 1024, window: 4, shards: 48, priorities: 1}\n"
+	    "groups: [{name: a, relays: [r0, r1]}, {name: b, relays: [r2]}]\n";
+	static const uint32_t even[LINKS] = {20, 20, 0};
+	struct reducers f;
+
+	reducers_open_group(&f, yaml, 0, 0, offers | with_relays);
+	start_job(&f, offers | with_relays);
+	operate_for(&f, _i ? slow_first : even, 20000);
+	ck_assert(f.l[0].loads > 4 && f.l[0].load.ranks == 1 && f.l[2].load.ranks == 0);
+	ck_assert_uint_eq(f.verdicts, _i);
+	ck_assert(!_i || strstr(f.verdict, "the median reducer for this group for "));
+	ck_assert_msg(!_i || strstr(f.verdict, " with other relays in the file: r0 50.0 % -> 2"), "%s", f.verdict);
+	ck_assert(!_i || !strstr(f.verdict, "r2"));
+	reducers_close(&f);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("rebalance");
@@ -166,6 +198,7 @@ int main(void)
 	tcase_add_test(tc, rank_0_sets_shares);
 	tcase_add_test(tc, rank_0_only_says_it);
 	tcase_add_loop_test(tc, ranks_say_how_busy_links_are, 0, sizeof rows / sizeof rows[0]);
+	tcase_add_loop_test(tc, with_relays_a_group_compares_its_own, 0, 2);
 	tcase_add_test(tc, an_answer_to_another_rank_is_a_breach);
 	suite_add_tcase(suite, tc);
 	runner = srunner_create(suite);
