@@ -68,7 +68,7 @@ void balance_text(const struct exchange *x, const struct balance_reducer *r, con
 			 "the path between rank %u and reducer %s (%s) is slow: it is busy for %u %% of the "
 			 "communication, that of the median rank for %u %%",
 			 v->rank, about->id, exchange_params_address(x->params, about), busy, others);
-		if (v->kind == BALANCE_ANEW && !x->relaying)
+		if (v->kind == BALANCE_ANEW && (did || !x->relaying))
 			text_add(&t, "%s ranks connect to it anew, from other ports",
 				 did ? "; all" : "; with sharding.rebalance: on all");
 		break;

@@ -128,20 +128,21 @@ WHY_NOT = why_not()
 @unittest.skipIf(WHY_NOT, WHY_NOT)
 class Verdicts(unittest.TestCase):
     @contextlib.contextmanager
-    def job(self, pinned=(), rank_env=None, elements=250000, older=False, **links):
-        """Runs a job on links like these; yields a function that returns (exit status, findings). With `older` the job
-        seems to be a day old."""
+    def job(self, pinned=(), rank_env=None, elements=250000, older=False, n=RANKS, k=REDUCERS, relays=None, **links):
+        """Runs a job of n ranks and k reducers on links like these; yields a function that returns (exit status,
+        findings). With `older` the job seems to be a day old. `relays`: sections of the file with groups."""
         with tempfile.TemporaryDirectory(prefix="reduction-") as name, \
-             net.Lab(REDUCERS + RANKS, build=harness.BUILD, **links) as lab:
+             net.Lab(k + n, build=harness.BUILD, **links) as lab:
             folder = pathlib.Path(name)
             token = folder / "token"
             token.write_text(TOKEN + "\n")
             token.chmod(0o600)
             reducers = [{"id": f"r{i}", "address": f"{lab.address(i)}:7600", "grpc": f"{lab.address(i)}:7601"}
-                        for i in range(REDUCERS)]  # fmt: skip
-            for i in range(REDUCERS):
+                        for i in range(k)]  # fmt: skip
+            mine = {"reducers": [{**r, "lanes": 1} for r in reducers], **relays} if relays else {}
+            for i in range(k):
                 config = {"server": {"listen": reducers[i]["address"], "grpc": reducers[i]["grpc"], "insecure": True,
-                                     "lanes": 1}, "security": {"read_token": str(token)}}  # fmt: skip
+                                     "lanes": 1}, "security": {"read_token": str(token)}, **mine}  # fmt: skip
                 path = harness.write_whole(folder / f"r{i}.yaml", json.dumps(config))
                 with open(folder / f"r{i}.log", "w", encoding="utf-8") as log:
                     lab.popen(i, [*(pinned if i == 0 else ()), harness.binary("reduction-server"), "--config", path],
@@ -152,23 +153,23 @@ class Verdicts(unittest.TestCase):
                     behind, r["grpc"] = r["grpc"], f"{lab.address(i)}:7603"
                     lab.popen(i, ["/usr/bin/python3", "-c", OLDER, folder, r["grpc"], behind])
             config = {"job": {"name": "lab"}, "reducers": [{**r, "lanes": 1} for r in reducers],
-                      "security": {"read_token": str(token)}}  # fmt: skip
+                      "security": {"read_token": str(token)}, **(relays or {})}  # fmt: skip
             job = harness.write_whole(folder / "job.yaml", json.dumps(config))
-            env = {**os.environ, **harness.worker_env(), "REDUCTION_CONFIG": str(job), "WORLD_SIZE": str(RANKS),
+            env = {**os.environ, **harness.worker_env(), "REDUCTION_CONFIG": str(job), "WORLD_SIZE": str(n),
                    "REDUCTION_MODE": "direct", "REDUCTION_RUN": "lab", "ELEMENTS": str(elements)}  # fmt: skip
-            for rank in range(RANKS):
+            for rank in range(n):
                 with open(folder / f"rank{rank}.log", "w", encoding="utf-8") as log:
-                    lab.popen(REDUCERS + rank, ["/usr/bin/python3", "-c", RANK], stderr=log,
+                    lab.popen(k + rank, ["/usr/bin/python3", "-c", RANK], stderr=log,
                               env={**env, "RANK": str(rank), **(rank_env(rank) if rank_env else {})})  # fmt: skip
 
             def ask(seconds=5):
-                child = lab.popen(REDUCERS, [harness.binary("reductionctl"), "doctor", "--json", "--seconds",
+                child = lab.popen(k, [harness.binary("reductionctl"), "doctor", "--json", "--seconds",
                                              str(seconds), job],
                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)  # fmt: skip
                 out, err = child.communicate(timeout=60 * harness.SCALE)
                 return child.returncode, (json.loads(out) if out else {"jobs": 0, "findings": []}), err
 
-            ask.lab = lab
+            ask.lab, ask.reducers = lab, k
             yield ask
 
     def looks(self, ask, n, seconds):
@@ -187,7 +188,7 @@ class Verdicts(unittest.TestCase):
         """Asks until GOOD of the last SAMPLES answers are as expected; returns the last good finding."""
         last = collections.deque(maxlen=SAMPLES)
         for status, found, err in self.looks(ask, 60 * harness.SCALE, 5):
-            running = found["jobs"] == REDUCERS
+            running = found["jobs"] == ask.reducers
             last.append((running and good(status, found["findings"]), (status, found, err)))
             if sum(bool(g) for g, _ in last) == GOOD:
                 return next(g for g, _ in reversed(last) if g)
@@ -244,6 +245,14 @@ class Verdicts(unittest.TestCase):
         with self.job(rate="100mbit", rates={0: "50mbit"}) as ask:
             first = self.first_is(ask, "reducer-slow", "reducer r0 ")
             self.assertRegex(first["evidence"], r"a chunk takes \d+\.\d ms there on average, and \d+\.\d ms on the")
+
+    def test_a_slow_relay(self):
+        """A rack waits for its relay, and the other rack for that one's sums: the relay is named, and no rank."""
+        groups = {"sharding": {"map": {"0-31": "r2"}},
+                  "groups": [{"name": "a", "relays": ["r0"]}, {"name": "b", "relays": ["r1"]}]}  # fmt: skip
+        group = lambda rank: {"REDUCTION_GROUP": "ab"[rank // 2]}  # noqa: E731
+        with self.job(n=4, k=3, relays=groups, rank_env=group, rate="100mbit", rates={0: "30mbit"}) as ask:
+            print(self.first_is(ask, "reducer-slow", "relay"))
 
     def test_a_lossy_link(self):
         with self.job(rate="200mbit", delay_us=500, loss=(REDUCERS + 2, 40)) as ask:

@@ -19,6 +19,7 @@ EXERCISE = harness.BUILD / "tests" / "nccl" / "exercise"
 PLUGIN = harness.BUILD / "lib" / "libnccl-net-reduction.so"
 VERSIONS = (8, 9, 10, 11, 12)
 LEAVE_S = 2.0 * {"": 1, "thread": 10}.get(harness.SAN, 4)  # what the plugin promises; sanitizers make it slower
+FEWER = 4 if harness.SLOW else 1  # so many times fewer operations with sanitizers
 LEAVE_TRIES = 3  # a busy machine may stop any thread for a while
 
 INTERFACES = """
@@ -45,7 +46,7 @@ class Case(unittest.TestCase):
     def survives(self, scenario, ops):
         """Kills one of two reducers when half of the operations are done. All of them must be right."""
         with harness.Cluster(reducers=2) as c:
-            p = self.start(c, scenario, "--ranks", 3, "--bytes", 256 << 10, "--ops", ops, "--depth", 16)
+            p = self.start(c, scenario, "--ranks", 3, "--bytes", 256 << 10, "--ops", ops // FEWER, "--depth", 16)
             p.wait_text("half", 120, "out")
             c.reducers[1].kill()
             self.assertEqual(p.wait(120), 0, p.report())
@@ -86,8 +87,8 @@ class Sums(Case):
     def test_many_ranks_and_communicators(self):
         with harness.Cluster(reducers=2) as c:
             ranks = 4 if harness.SLOW else 8
-            self.run_case(c, "sums", "--ranks", ranks, "--bytes", 32 << 10, "--ops", 96, "--comms", 3, "--depth", 64,
-                          "--shuffle", version=8)
+            self.run_case(c, "sums", "--ranks", ranks, "--bytes", 32 << 10, "--ops", 96 // FEWER, "--comms", 3,
+                          "--depth", 64, "--shuffle", version=8)
 
     def test_throttle(self):
         with harness.Cluster() as c:
@@ -151,7 +152,7 @@ class Slices(Case):
 
     def test_large(self):
         with harness.Cluster(reducers=2, lanes=2) as c:
-            self.run_case(c, "slices", "--ranks", 4, "--bytes", 1 << 20, "--ops", 160, "--depth", 8)
+            self.run_case(c, "slices", "--ranks", 4, "--bytes", 1 << 20, "--ops", 160 // FEWER, "--depth", 8)
 
     def test_refused(self):
         with harness.Cluster() as c:
@@ -261,8 +262,8 @@ class Net(Case):
             for version in VERSIONS:
                 for sockets in (1, 4):
                     with self.subTest(version=version, sockets=sockets):
-                        self.run_case(c, "messages", "--ranks", 2, "--ops", 32, "--bytes", 4 << 20, version=version,
-                                      env={"REDUCTION_NET_SOCKETS": str(sockets)})
+                        self.run_case(c, "messages", "--ranks", 2, "--ops", 32 // FEWER, "--bytes", 4 << 20,
+                                      version=version, env={"REDUCTION_NET_SOCKETS": str(sockets)})
 
     def test_interfaces(self):
         """NCCL_SOCKET_IFNAME chooses one of several interfaces as it does in NCCL."""
@@ -281,7 +282,7 @@ class Net(Case):
 
     def test_ring_of_many(self):
         with harness.Cluster(start=False) as c:
-            self.run_case(c, "messages", "--ranks", 5, "--ops", 24, "--bytes", 1 << 20)
+            self.run_case(c, "messages", "--ranks", 5, "--ops", 24 // FEWER, "--bytes", 1 << 20)
 
     def test_strangers(self):
         with harness.Cluster(start=False) as c:
