@@ -176,6 +176,7 @@ static void judge(struct visit *v, bool last)
 			doctor_no_answer(&v->found, target_name(v, i), t->why.msg);
 	}
 	doctor_compare(&v->found);
+	doctor_settle_relays(&v->found);
 	name_relays(v);
 	doctor_watch_add(&v->watch, &v->found);
 }

@@ -95,6 +95,19 @@ void doctor_compare(struct findings *all);
  * in a network within one building. */
 void doctor_look_far(struct findings *all, const Reduction__V1__StatusReply *m, const char *name);
 
+/* Adds the relays that are slow, as the reducer `name` sees them, by two looks at a job,
+ * `ms` apart. */
+void doctor_look_relays(struct findings *all, const Reduction__V1__JobStatus *before,
+			const Reduction__V1__JobStatus *job, const char *name, uint64_t ms);
+
+/* Keeps of a slow relay, of late ranks of its group, and of reducers that wait for it,
+ * what is the cause. To be called once for each window, after doctor_compare. */
+void doctor_settle_relays(struct findings *all);
+
+/* Returns whether the others waited for one of n in so much of the time that it is late;
+ * `all` is the sum over all of them, in thousandths. */
+bool doctor_stands_out(uint64_t permil, uint64_t all, size_t n);
+
 /* Adds a process that has not answered; `why` is the sentence about it. */
 void doctor_no_answer(struct findings *all, const char *name, const char *why);
 

@@ -141,9 +141,7 @@ void doctor_no_answer(struct findings *all, const char *name, const char *why)
 	doctor_fact(all, &(struct fact){"no-answer", 990, name, "", what, why, action_no_answer});
 }
 
-/* Returns whether the others waited for a rank in so much of the time that it is late;
- * `all` is the sum over all n ranks, in thousandths. */
-static bool is_late(uint64_t permil, uint64_t all, size_t n)
+bool doctor_stands_out(uint64_t permil, uint64_t all, size_t n)
 {
 	return permil >= LATE_PERMIL && n > 1 && permil >= LATE_TIMES * (all - permil) / (n - 1);
 }
@@ -154,7 +152,7 @@ bool doctor_is_late(const Reduction__V1__JobStatus *job, const Reduction__V1__Ra
 
 	for (size_t i = 0; i < job->n_ranks; i++)
 		all += job->ranks[i]->waited_permil;
-	return rank->missing_ms >= MISSING_MS || is_late(rank->waited_permil, all, job->n_ranks);
+	return rank->missing_ms >= MISSING_MS || doctor_stands_out(rank->waited_permil, all, job->n_ranks);
 }
 
 /* Returns by how much a counter grew. One that shrank belongs to a new connection. */
@@ -186,7 +184,7 @@ static void look_rank(const struct place *at, const struct job_pair *job, size_t
 		add(at, &(struct kind){"rank-missing", 1000, action_missing, false, rank}, what,
 		    "a chunk has waited for it for %.1f s", r->missing_ms / 1e3);
 	}
-	if (waited >= LATE_PERMIL + at->starved && is_late(waited, waited_all, job->b->n_ranks)) {
+	if (waited >= LATE_PERMIL + at->starved && doctor_stands_out(waited, waited_all, job->b->n_ranks)) {
 		snprintf(what, sizeof what, "rank %u (%.100s) is late", r->rank, r->label);
 		add(at, &(struct kind){"rank-late", (unsigned)waited, action_late, false, rank}, what,
 		    "the others waited for it in %.1f %% of the time; it is %.1f ms behind with each chunk",
@@ -356,6 +354,7 @@ static void look_job(struct place at, const Reduction__V1__StatusReply *before, 
 		return;
 	look_ranks(&at, &pair);
 	look_traffic(&at, &pair);
+	doctor_look_relays(at.all, pair.a, job, at.name, at.ms);
 	look_nan(&at, &pair);
 	keep_pace(&at, &pair);
 }

@@ -63,6 +63,18 @@ static void print_ranks(const Reduction__V1__JobStatus *job)
 	free(rows);
 }
 
+/* "relays, and how long chunks wait for their sums: r0 93.1%, r1 0.2%" */
+static void print_relays(const Reduction__V1__JobStatus *job)
+{
+	char name[CELL];
+
+	for (size_t i = 0; i < job->n_relays; i++)
+		printf("%s %s %.1f%%", i ? "," : "  relays, and how long chunks wait for their sums:",
+		       show_text(job->relays[i]->reducer, name), job->relays[i]->waited_permil / 10.0);
+	if (job->n_relays)
+		putchar('\n');
+}
+
 /* "shares of the reducers: 25.0%, 12.5%, ..., set 2 times" */
 static void print_shares(const Reduction__V1__JobStatus *job)
 {
@@ -109,6 +121,7 @@ static void print_job(const Reduction__V1__JobStatus *job, int64_t now_ms)
 	}
 	show_lost(job, now_ms);
 	print_shares(job);
+	print_relays(job);
 	if (job->n_ranks)
 		print_ranks(job);
 }

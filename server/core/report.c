@@ -4,6 +4,7 @@
 #include "server/core/stripe.h"
 #include "server/core/stripe_late.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -45,7 +46,19 @@ static uint32_t report_since(uint64_t then_ms, uint64_t now_ms)
 	return ms < UINT32_MAX ? (uint32_t)ms : UINT32_MAX;
 }
 
-/* Adds the sessions of ranks. Uplinks count for the lane only. */
+static void report_relay(struct lane_report *report, const struct session *s)
+{
+	struct lane_report_relay *to = &report->relays[report->relays_n++];
+	const char *id = strrchr(s->label, ' '); /* "relay r0" */
+
+	*to = (struct lane_report_relay){.reducer = s->relay - 1,
+					 .waited_ms = s->count.waited_ms,
+					 .second_waited_ms = s->second.waited_ms,
+					 .min_rtt_us = s->min_rtt_us};
+	snprintf(to->id, sizeof to->id, "%.*s", CONTROL_JOB - 1, id ? id + 1 : s->label);
+}
+
+/* Adds the sessions of ranks, and the relays. */
 static void report_sessions(struct lane_report *report, const struct stripe *st, uint64_t now_ms)
 {
 	const struct slot *oldest = st->running && !st->ended ? stripe_oldest(st) : NULL;
@@ -57,8 +70,10 @@ static void report_sessions(struct lane_report *report, const struct stripe *st,
 			continue;
 		lane_count_add(&report->total, &s->count);
 		lane_count_add(&report->second, &s->second);
-		if (s->relay)
+		if (s->relay) {
+			report_relay(report, s);
 			continue;
+		}
 		report->sessions[report->sessions_n++] = (struct lane_report_session){
 		    .rank = r,
 		    .weight = s->weight,
@@ -130,22 +145,26 @@ static unsigned report_slots_used(const struct stripe *st)
 struct lane_report *lane_report_new(const struct lane *l, uint64_t now_ms)
 {
 	struct lane_report *report;
-	size_t stripes = 0, sessions = 0, losses = 0, shares = 0;
+	size_t stripes = 0, sessions = 0, relays = 0, losses = 0, shares = 0;
 
 	for (const struct stripe *st = l->stripes; st; st = st->next) {
 		stripes++;
 		sessions += st->attached;
+		for (unsigned u = st->p.world_size; u < stripe_places(st); u++)
+			relays += st->sessions[u] != NULL;
 		losses += report_lost_n(st);
 		shares += report_shares_n(st);
 	}
-	report = malloc(sizeof *report + stripes * sizeof *report->stripes + sessions * sizeof *report->sessions +
-			losses * sizeof *report->losses + shares * sizeof *report->shares);
+	report =
+	    malloc(sizeof *report + stripes * sizeof *report->stripes + sessions * sizeof *report->sessions +
+		   relays * sizeof *report->relays + losses * sizeof *report->losses + shares * sizeof *report->shares);
 	if (!report)
 		return NULL;
 	*report = (struct lane_report){.second_ms = l->second_ms, .total = l->closed};
 	report->stripes = (struct lane_report_stripe *)(report + 1);
 	report->sessions = (struct lane_report_session *)(report->stripes + stripes);
-	report->losses = (struct lane_report_loss *)(report->sessions + sessions);
+	report->relays = (struct lane_report_relay *)(report->sessions + sessions);
+	report->losses = (struct lane_report_loss *)(report->relays + relays);
 	report->shares = (uint32_t *)(report->losses + losses);
 	for (const struct stripe *st = l->stripes; st; st = st->next) {
 		struct lane_report_stripe *to = &report->stripes[report->stripes_n++];
@@ -154,6 +173,7 @@ struct lane_report *lane_report_new(const struct lane *l, uint64_t now_ms)
 		    .job = st->p.job,
 		    .lane = st->p.lane,
 		    .sessions = report->sessions_n,
+		    .relays = report->relays_n,
 		    .chunks = st->chunks,
 		    .encoded = st->encoded,
 		    .up = st->up,
@@ -172,6 +192,7 @@ struct lane_report *lane_report_new(const struct lane *l, uint64_t now_ms)
 		report_losses(report, st, now_ms);
 		report_sessions(report, st, now_ms);
 		to->sessions_n = report->sessions_n - to->sessions;
+		to->relays_n = report->relays_n - to->relays;
 	}
 	return report;
 }

@@ -23,6 +23,14 @@ struct lane_report_session {
 	uint32_t missing_ms;  /* time that the oldest chunk has waited for it; 0: it does not wait */
 };
 
+/* A connection of a reducer that relays. */
+struct lane_report_relay {
+	unsigned reducer; /* in the configuration of the job's ranks */
+	char id[CONTROL_JOB];
+	uint64_t waited_ms, second_waited_ms; /* as in struct lane_count */
+	uint32_t min_rtt_us;                  /* 0: not known */
+};
+
 /* A reducer that is lost in a job. */
 struct lane_report_loss {
 	unsigned index;  /* in the configuration of the job's ranks */
@@ -39,10 +47,11 @@ struct lane_report_stripe {
 	uint64_t job;
 	unsigned lane; /* of the job */
 	unsigned sessions, sessions_n;
-	uint64_t chunks;     /* chunks to which all ranks have contributed */
-	uint64_t encoded;    /* those of them that were encoded */
-	uint8_t up, down;    /* how the last of these was, enum rs_wire */
-	uint64_t operations; /* 1 + the highest number of an operation with such a chunk */
+	unsigned relays, relays_n; /* the same of the report's `relays` */
+	uint64_t chunks;           /* chunks to which all ranks have contributed */
+	uint64_t encoded;          /* those of them that were encoded */
+	uint8_t up, down;          /* how the last of these was, enum rs_wire */
+	uint64_t operations;       /* 1 + the highest number of an operation with such a chunk */
 	struct chunk_times times;
 	unsigned slots, slots_used;
 	unsigned reducers;         /* of the job; 0: not known, none was lost so far */
@@ -60,9 +69,10 @@ struct lane_report {
 	struct lane_count total, second;
 	struct lane_report_stripe *stripes;
 	struct lane_report_session *sessions;
+	struct lane_report_relay *relays;
 	struct lane_report_loss *losses;
 	uint32_t *shares;
-	unsigned stripes_n, sessions_n, losses_n, shares_n;
+	unsigned stripes_n, sessions_n, relays_n, losses_n, shares_n;
 };
 
 /* Returns a report that the caller releases with free(); NULL: no memory. */

@@ -227,7 +227,8 @@ void stripe_count_contribution(struct stripe *st, const struct slot *slot, unsig
 }
 
 /* Counts the time that the oldest chunk waits, while it waits: a rank that never comes is
- * the latest of all. */
+ * the latest of all. The wait for a relay counts when its sum has come: which relay it
+ * is, is not known before. */
 static void late_count_waiting(struct stripe *st, const struct slot *oldest, uint64_t now_ms)
 {
 	uint64_t from = late_counted_from(st, oldest);
@@ -235,9 +236,10 @@ static void late_count_waiting(struct stripe *st, const struct slot *oldest, uin
 	if (now_ms < from + LANE_TICK_MS)
 		return;
 	for (unsigned r = 0; r < st->p.world_size; r++)
-		if (st->sessions[r] && stripe_is_missing(st, oldest, r) && !stripe_is_relayed(st, oldest, r))
+		if (st->sessions[r] && stripe_is_missing(st, oldest, r) && !stripe_is_relayed(st, oldest, r)) {
 			st->sessions[r]->count.waited_ms += now_ms - from;
-	st->waited_until_ms = now_ms;
+			st->waited_until_ms = now_ms;
+		}
 }
 
 /* Checks that no rank has sent another chunk in the place of the oldest one, which then

@@ -2,6 +2,7 @@
 #include "server/jobs/status.h"
 
 #include "common/error.h"
+#include "config/limits.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -184,6 +185,28 @@ static void add_session(Reduction__V1__JobStatus *job, const struct lane_report_
 	rank->missing_ms = s->missing_ms > rank->missing_ms ? s->missing_ms : rank->missing_ms;
 }
 
+/* Connections of one relay are parallel, too. */
+static void add_relay(struct status_reply *r, Reduction__V1__JobStatus *job, const struct lane_report_relay *from)
+{
+	uint64_t second_ms = from->second_waited_ms < UINT32_MAX ? from->second_waited_ms : UINT32_MAX;
+	Reduction__V1__RelayStatus *to;
+
+	if (!job->relays)
+		job->relays = status_reply_take(r, RS_REDUCERS_MAX * sizeof(*job->relays));
+	if (!job->relays || from->reducer >= RS_REDUCERS_MAX)
+		return;
+	to = job->relays[from->reducer];
+	if (!to)
+		to = status_reply_message(r, &reduction__v1__relay_status__descriptor);
+	if (!to)
+		return;
+	to->reducer = status_reply_text(r, from->id);
+	to->waited_ms = most(to->waited_ms, from->waited_ms);
+	to->waited_permil = (uint32_t)most(to->waited_permil, second_ms) /* until finish_job */;
+	to->min_rtt_us = (uint32_t)most(to->min_rtt_us, from->min_rtt_us);
+	job->relays[from->reducer] = to;
+}
+
 /* A loss counts from the lane that has known it for the longest time. */
 static void add_loss(struct status_reply *r, Reduction__V1__JobStatus *job, const struct lane_report_loss *from)
 {
@@ -255,6 +278,8 @@ static void add_stripe(struct status *st, const struct lane_report *report, cons
 		add_loss(&st->reply, job, &report->losses[stripe->losses + k]);
 	for (unsigned k = 0; k < stripe->sessions_n; k++)
 		add_session(job, &report->sessions[stripe->sessions + k]);
+	for (unsigned k = 0; k < stripe->relays_n; k++)
+		add_relay(&st->reply, job, &report->relays[stripe->relays + k]);
 }
 
 void status_add(struct status *st, const struct lane_report *report)
@@ -309,6 +334,11 @@ static void finish_job(Reduction__V1__JobStatus *job, uint32_t second_ms)
 		finish_traffic(rank->traffic, second_ms);
 	}
 	job->latest_permil = permil(longest, second_ms);
+	for (unsigned i = 0; job->relays && i < RS_REDUCERS_MAX; i++)
+		if (job->relays[i]) {
+			job->relays[i]->waited_permil = permil(job->relays[i]->waited_permil, second_ms);
+			job->relays[job->n_relays++] = job->relays[i];
+		}
 	for (unsigned i = 0; job->lost && i < job->reducers; i++)
 		if (job->lost[i])
 			job->lost[job->n_lost++] = job->lost[i];

@@ -247,12 +247,19 @@ class Verdicts(unittest.TestCase):
             self.assertRegex(first["evidence"], r"a chunk takes \d+\.\d ms there on average, and \d+\.\d ms on the")
 
     def test_a_slow_relay(self):
-        """A rack waits for its relay, and the other rack for that one's sums: the relay is named, and no rank."""
+        """A rack waits for its relay, and the other rack for that one's sums: the relay is named, and no rank is. Of a
+        slow rank it is the other way round."""
         groups = {"sharding": {"map": {"0-31": "r2"}},
                   "groups": [{"name": "a", "relays": ["r0"]}, {"name": "b", "relays": ["r1"]}]}  # fmt: skip
         group = lambda rank: {"REDUCTION_GROUP": "ab"[rank // 2]}  # noqa: E731
         with self.job(n=4, k=3, relays=groups, rank_env=group, rate="100mbit", rates={0: "30mbit"}) as ask:
-            print(self.first_is(ask, "reducer-slow", "relay"))
+            first = self.first_is(ask, "relay-slow", "relay r0 ")
+            self.assertRegex(first["evidence"], r"r2: in \d+\.\d % of the time a chunk waited for the sum of relay r0")
+            self.until(ask, "no rank", lambda found: all(f["id"] != "rank-late" for f in found))
+        slow = lambda rank: {**group(rank), **({"PAUSE": "0.2"} if rank == 1 else {})}  # noqa: E731
+        with self.job(n=4, k=3, relays=groups, rank_env=slow, rate="200mbit") as ask:
+            self.first_is(ask, "rank-late", "rank 1 ")
+            self.until(ask, "no relay", lambda found: all(f["id"] != "relay-slow" for f in found))
 
     def test_a_lossy_link(self):
         with self.job(rate="200mbit", delay_us=500, loss=(REDUCERS + 2, 40)) as ask:

@@ -181,6 +181,36 @@ START_TEST(ranks_behind_a_relay_are_late_there)
 }
 END_TEST
 
+/* Chunks wait for the sum of relay r1: that is its time, whenever its sum comes. */
+START_TEST(waiting_for_a_relay_is_its_own)
+{
+	uint8_t sum[FG_CHUNK] = {0};
+	struct lane_report *r;
+	struct fw_world fw;
+	struct frame f;
+	unsigned place;
+
+	fg_running(&fw, (struct fw_options){0});
+	place = fg_uplink(&fw, 1, 1);
+	f = fw_data(&fw, RS_SUM, RS_FLOAT32, FG_SEQ, FG_CHUNK / 4, 0);
+	for (unsigned rank = 1; rank < FG_WORLD; rank++)
+		if (rank != 2)
+			fw_contribute(&fw, rank, f);
+	fw_feed_all(&fw, 1000);
+	pass(&fw, 500);
+	fg_contribute(&fw, place, f, sum, sizeof sum);
+	fw_feed_all(&fw, 1000);
+	r = report(&fw);
+	ck_assert(r->relays_n == 1 && r->stripes[0].relays == 0 && r->stripes[0].relays_n == 1);
+	ck_assert(r->relays[0].reducer == 1 && r->relays[0].waited_ms == 500);
+	ck_assert_str_eq(r->relays[0].id, "r1");
+	for (unsigned rank = 0; rank < FG_WORLD; rank++)
+		ck_assert_uint_eq(r->sessions[rank].total.waited_ms, 0);
+	free(r);
+	fw_close(&fw);
+}
+END_TEST
+
 /* No rank was late while this process stood still. */
 START_TEST(a_stopped_reducer_counts_no_waiting)
 {
@@ -310,6 +340,7 @@ int main(void)
 	tcase_set_timeout(t, 60);
 	tcase_add_loop_test(t, waiting_is_counted_for_the_late_rank, 0, sizeof rows / sizeof rows[0]);
 	tcase_add_test(t, an_absent_rank_is_missing);
+	tcase_add_test(t, waiting_for_a_relay_is_its_own);
 	tcase_add_loop_test(t, ranks_behind_a_relay_are_late_there, 0, 2);
 	tcase_add_test(t, a_stopped_reducer_counts_no_waiting);
 	tcase_add_test(t, counts_of_the_last_second);
