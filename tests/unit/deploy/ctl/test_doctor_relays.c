@@ -34,7 +34,7 @@ START_TEST(a_slow_relay_stands_out)
 {
 	Reduction__V1__JobStatus jobs[2] = {REDUCTION__V1__JOB_STATUS__INIT, REDUCTION__V1__JOB_STATUS__INIT};
 	Reduction__V1__RelayStatus relays[2][RELAYS], *lists[2][RELAYS];
-	char names[RELAYS][8];
+	static char names[RELAYS][8] = {"r0", "r1", "r2"};
 	struct findings all = {.n = 0};
 
 	for (unsigned k = 0; k < 2; k++) {
@@ -44,7 +44,6 @@ START_TEST(a_slow_relay_stands_out)
 			Reduction__V1__RelayStatus *r = &relays[k][i];
 
 			reduction__v1__relay_status__init(r);
-			snprintf(names[i], sizeof names[i], "r%u", i);
 			r->reducer = names[i];
 			r->waited_ms = 5000 + (k ? rows[_i].waited[i] : 0);
 			r->min_rtt_us = i ? 100 : rows[_i].min_rtt_us;
