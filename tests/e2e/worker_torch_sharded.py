@@ -61,7 +61,7 @@ def check_scatters():
 
 def check_forms():
     """Lists, coalesced forms, tensors that are not dense, works."""
-    for count in (10, BIG):
+    for count in (10, 5_000, BIG):
         sent = parts_of(torch.float32, count)
         want = total(torch.float32, sent, "SUM")[rank * count : (rank + 1) * count]
         part = torch.zeros(count)
@@ -155,6 +155,8 @@ def routes():
     assert comm.can_shard
     part = 4 * BIG
     for call, up, down in (
+        (lambda: scatter_tensor(torch.zeros(4096), torch.zeros(n * 4096), "SUM"), n * 16384, n * 16384),
+        (lambda: scatter_tensor(torch.zeros(4097), torch.zeros(n * 4097), "SUM"), n * 16388, 16388),
         (lambda: scatter_tensor(torch.zeros(BIG), torch.zeros(n * BIG), "SUM"), n * part, part),
         (lambda: gather_tensor(torch.zeros(n * BIG), torch.zeros(BIG)), part, (n - 1) * part),
         (lambda: dist.all_gather([torch.zeros(BIG) for _ in range(n)], torch.zeros(BIG)), part, (n - 1) * part),

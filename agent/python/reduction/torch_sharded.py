@@ -5,11 +5,12 @@ The happy path: the ranks of a group agree, when its communicator is opened, whe
 (`Communicator.can_shard`). If they can, each rank sends all parts of a reduce-scatter and receives its own, and sends
 its own part of an all-gather and receives all. Otherwise a reduce-scatter is an all-reduce of which each rank keeps
 its part (gloo's is no less, and knows no averages), and an all-gather is a broadcast of each part. Operations of at
-most SHARDED bytes on each rank are an all-reduce too, or those of `reduction.torch_others`. Which way an operation
-goes follows from its name, and the size and dtype of one rank's tensors, which are equal on all ranks. No call waits
-for other ranks, but for one: the group's first large operation on tensors of a GPU, which waits until the ranks have
-agreed. If they shard them (`reduction.torch_place.gpus_shard`), such operations go through the reducers as above, on
-the streams of `reduction.torch_stream`; otherwise, and if they are small, they are those of the inner group.
+most SHARDED bytes on each rank, reduce-scatters on the CPU of at most SCATTERED, are an all-reduce too, or those of
+`reduction.torch_others`. Which way an operation goes follows from its name, and the size and dtype of one rank's
+tensors, which are equal on all ranks. No call waits for other ranks, but for one: the group's first large operation on
+tensors of a GPU, which waits until the ranks have agreed. If they shard them (`reduction.torch_place.gpus_shard`), such
+operations go through the reducers as above, on the streams of `reduction.torch_stream`; otherwise, and if they are
+small, they are those of the inner group.
 Failure modes: those of `reduction.torch_work`.
 """
 
@@ -29,6 +30,7 @@ from .torch_work import Channel, Work
 
 _c10d = torch._C._distributed_c10d
 SHARDED = 64 << 10  # bytes of one rank's part: reducers shard larger ones
+SCATTERED = 16 << 10  # the same of a reduce-scatter on the CPU
 
 # what the reducers can do; the values are names of this package
 REDUCERS = {"SUM": "sum", "PRODUCT": "prod", "MAX": "max", "MIN": "min", "AVG": "avg"}
@@ -184,7 +186,7 @@ class ShardedOperations:
 
     def _scatter_parts(self, parts: List[torch.Tensor], wholes: List[torch.Tensor], op: str, timeout: Any) -> Any:
         sent, dense = [dense_of(x) for x in wholes], [dense_of(x) for x in parts]
-        large = self._is_large(parts)
+        large = self._is_large(parts) or is_plain(parts) and self._size > 1 and size_of(parts) > SCATTERED
         sums: List[torch.Tensor] = []  # if the ranks cannot shard
         copies = _copies(parts, dense)
 
