@@ -38,7 +38,7 @@ $(B)/tests/unit/agent/nccl/test_slice: $(B)/agent/nccl/slice.o
 # the variables of MPI programs
 $(B)/tests/unit/agent/mpi/test_settings: $(patsubst %,$(B)/agent/mpi/%.o,settings report)
 # rules of reductionctl
-$(addprefix $(B)/tests/unit/deploy/ctl/,test_doctor test_doctor_watch test_doctor_past test_doctor_far test_doctor_relays): $(patsubst %,$(B)/deploy/ctl/%.o,doctor_rules doctor_relays doctor_watch doctor_past doctor_far)
+$(addprefix $(B)/tests/unit/deploy/ctl/,test_doctor test_doctor_watch test_doctor_past test_doctor_far test_doctor_relays): $(patsubst %,$(B)/deploy/ctl/%.o,doctor_findings doctor_rules doctor_relays doctor_watch doctor_past doctor_far)
 $(B)/tests/unit/deploy/ctl/test_archive: $(B)/deploy/ctl/archive.o $(gzip_obj)
 $(B)/tests/unit/deploy/ctl/test_archive: private unit_libs := $(ZLIB_LIBS)
 $(B)/tests/unit/deploy/ctl/test_gzip: $(B)/deploy/ctl/gzip_stored.o

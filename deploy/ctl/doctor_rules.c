@@ -69,20 +69,6 @@ static const char *const action_memory = "raise server.memory, or add a reducer:
 static const char *const action_no_answer =
     "look whether it runs there (systemctl status, its log); if it does, the sentence says what this command lacks";
 
-void findings_put(struct findings *all, const struct finding *f)
-{
-	unsigned i = all->n;
-
-	while (i > 0 && all->at[i - 1].score < f->score)
-		i--;
-	if (i == FINDINGS_MAX)
-		return;
-	if (all->n < FINDINGS_MAX)
-		all->n++;
-	memmove(&all->at[i + 1], &all->at[i], (all->n - 1 - i) * sizeof all->at[0]);
-	all->at[i] = *f;
-}
-
 /* What kind of finding it is. */
 struct kind {
 	const char *id;
@@ -139,11 +125,6 @@ void doctor_no_answer(struct findings *all, const char *name, const char *why)
 
 	snprintf(what, sizeof what, "%.100s does not answer", name);
 	doctor_fact(all, &(struct fact){"no-answer", 990, name, "", what, why, action_no_answer});
-}
-
-bool doctor_stands_out(uint64_t permil, uint64_t all, size_t n)
-{
-	return permil >= LATE_PERMIL && n > 1 && permil >= LATE_TIMES * (all - permil) / (n - 1);
 }
 
 bool doctor_is_late(const Reduction__V1__JobStatus *job, const Reduction__V1__RankStatus *rank)

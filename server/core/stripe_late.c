@@ -232,14 +232,22 @@ void stripe_count_contribution(struct stripe *st, const struct slot *slot, unsig
 static void late_count_waiting(struct stripe *st, const struct slot *oldest, uint64_t now_ms)
 {
 	uint64_t from = late_counted_from(st, oldest);
+	bool for_relays = false, for_ranks = false;
 
 	if (now_ms < from + LANE_TICK_MS)
 		return;
-	for (unsigned r = 0; r < st->p.world_size; r++)
-		if (st->sessions[r] && stripe_is_missing(st, oldest, r) && !stripe_is_relayed(st, oldest, r)) {
-			st->sessions[r]->count.waited_ms += now_ms - from;
-			st->waited_until_ms = now_ms;
+	for (unsigned r = 0; r < st->p.world_size; r++) {
+		if (!st->sessions[r] || !stripe_is_missing(st, oldest, r))
+			continue;
+		if (stripe_is_relayed(st, oldest, r)) {
+			for_relays = true;
+			continue;
 		}
+		for_ranks = true;
+		st->sessions[r]->count.waited_ms += now_ms - from;
+	}
+	if (for_ranks || !for_relays)
+		st->waited_until_ms = now_ms;
 }
 
 /* Checks that no rank has sent another chunk in the place of the oldest one, which then
