@@ -75,6 +75,12 @@ static unsigned late_at(const struct findings *all, const struct finding *relay)
 	return 0;
 }
 
+/* Returns whether a finding is a relay for which others wait because of a late rank. */
+static bool rank_causes(const struct findings *all, const struct finding *f)
+{
+	return strcmp(f->id, "relay-slow") == 0 && late_at(all, f) * 3 >= f->score * 2;
+}
+
 /* Returns whether a finding is what a slow relay causes: ranks of its group share its
  * link, and reducers wait for it. */
 static bool relay_causes(const struct findings *all, const struct finding *f)
@@ -91,18 +97,24 @@ static bool relay_causes(const struct findings *all, const struct finding *f)
 	return false;
 }
 
+/* Removes the findings of the kind that is_superfluous() tells. */
+static void keep_others(struct findings *all,
+			bool (*is_superfluous)(const struct findings *all, const struct finding *f))
+{
+	unsigned i = 0;
+
+	while (i < all->n) {
+		if (!is_superfluous(all, &all->at[i])) {
+			i++;
+			continue;
+		}
+		all->n--;
+		memmove(&all->at[i], &all->at[i + 1], (all->n - i) * sizeof all->at[0]);
+	}
+}
+
 void doctor_settle_relays(struct findings *all)
 {
-	struct findings kept = {.n = 0};
-
-	for (unsigned i = 0; i < all->n; i++) {
-		const struct finding *f = &all->at[i];
-
-		if (strcmp(f->id, "relay-slow") != 0 || late_at(all, f) * 3 < f->score * 2)
-			findings_put(&kept, f);
-	}
-	all->n = 0;
-	for (unsigned i = 0; i < kept.n; i++)
-		if (!relay_causes(&kept, &kept.at[i]))
-			findings_put(all, &kept.at[i]);
+	keep_others(all, rank_causes);
+	keep_others(all, relay_causes);
 }

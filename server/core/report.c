@@ -62,6 +62,7 @@ static void report_relay(struct lane_report *report, const struct session *s)
 static void report_sessions(struct lane_report *report, const struct stripe *st, uint64_t now_ms)
 {
 	const struct slot *oldest = st->running && !st->ended ? stripe_oldest(st) : NULL;
+	bool relayed = oldest && stripe_is_relayed(st, oldest);
 
 	for (unsigned r = 0; r < stripe_places(st); r++) {
 		const struct session *s = st->sessions[r];
@@ -83,7 +84,7 @@ static void report_sessions(struct lane_report *report, const struct stripe *st,
 		    .rtt_us = s->rtt_us,
 		    .min_rtt_us = s->min_rtt_us,
 		    .silent_ms = report_since(s->last_rx_ms, now_ms),
-		    .missing_ms = oldest && stripe_is_missing(st, oldest, r) && !stripe_is_relayed(st, oldest, r)
+		    .missing_ms = oldest && stripe_is_missing(st, oldest, r) && !(relayed && stripe_has_relay(st, r))
 				      ? report_since(oldest->started_ms, now_ms)
 				      : 0,
 		};

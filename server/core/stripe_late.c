@@ -39,22 +39,21 @@ bool stripe_is_missing(const struct stripe *st, const struct slot *slot, unsigne
 	return s && s->payload_left && s->mode != RX_CONTROL && s->slot == slot;
 }
 
-/* Returns whether relays of a group add to sums here. */
-static bool late_has_uplink(const struct stripe *st, unsigned group)
+bool stripe_has_relay(const struct stripe *st, unsigned rank)
 {
 	for (unsigned u = st->p.world_size; u < stripe_places(st); u++)
-		if (st->sessions[u] && st->sessions[u]->group == group)
+		if (st->sessions[u] && st->sessions[u]->group == st->group_of[rank])
 			return true;
 	return false;
 }
 
-bool stripe_is_relayed(const struct stripe *st, const struct slot *slot, unsigned rank)
+bool stripe_is_relayed(const struct stripe *st, const struct slot *slot)
 {
-	if (slot->relay || stripe_places(st) == st->p.world_size || !late_has_uplink(st, st->group_of[rank]))
+	if (slot->relay || stripe_places(st) == st->p.world_size)
 		return false;
-	/* of a small operation such ranks send their chunks themselves */
+	/* of a small operation ranks with relays send their chunks themselves */
 	for (unsigned r = 0; r < st->p.world_size; r++)
-		if (slot_bit(slot->started, r) && late_has_uplink(st, st->group_of[r]))
+		if (slot_bit(slot->started, r) && stripe_has_relay(st, r))
 			return false;
 	return true;
 }
@@ -232,14 +231,15 @@ void stripe_count_contribution(struct stripe *st, const struct slot *slot, unsig
 static void late_count_waiting(struct stripe *st, const struct slot *oldest, uint64_t now_ms)
 {
 	uint64_t from = late_counted_from(st, oldest);
-	bool for_relays = false, for_ranks = false;
+	bool relayed, for_relays = false, for_ranks = false;
 
 	if (now_ms < from + LANE_TICK_MS)
 		return;
+	relayed = stripe_is_relayed(st, oldest);
 	for (unsigned r = 0; r < st->p.world_size; r++) {
 		if (!st->sessions[r] || !stripe_is_missing(st, oldest, r))
 			continue;
-		if (stripe_is_relayed(st, oldest, r)) {
+		if (relayed && stripe_has_relay(st, r)) {
 			for_relays = true;
 			continue;
 		}

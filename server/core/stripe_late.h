@@ -13,9 +13,12 @@ void stripe_count_contribution(struct stripe *st, const struct slot *slot, unsig
 const struct slot *stripe_oldest(const struct stripe *st);
 /* Returns true if a rank has not started or not finished its contribution to a chunk. */
 bool stripe_is_missing(const struct stripe *st, const struct slot *slot, unsigned rank);
-/* Returns whether a rank sends its part of this chunk to a relay, which then is the one
- * that knows whether the rank is late. */
-bool stripe_is_relayed(const struct stripe *st, const struct slot *slot, unsigned rank);
+/* Returns whether ranks that have a relay send their parts of this chunk to it. The relay
+ * then is the one that knows whether such a rank is late. */
+bool stripe_is_relayed(const struct stripe *st, const struct slot *slot);
+/* Returns whether relays of a rank's group have connections to this lane, in a job with
+ * relays. */
+bool stripe_has_relay(const struct stripe *st, unsigned rank);
 
 /* A relay says for which ranks of its group it waits, and how they call the operation.
  * Errors: RS_EPROTO; RS_EMISMATCH, if others call it otherwise. */

@@ -145,7 +145,7 @@ static void uplink_tick(struct uplink *u, uint64_t now_ms)
 	/* PINGs alone do not keep an uplink alive that nobody takes into the job */
 	if ((u->state == UPLINK_HANDSHAKE || u->state == UPLINK_JOINED) && now_ms - u->since_ms > 2 * detect_ms)
 		uplink_fail(u, now_ms, "it has not sent %s for %.1f s", u->state == UPLINK_JOINED ? "START" : "WELCOME",
-			    (double)detect_ms / 500);
+			    2.0 * detect_ms / 1000);
 	if ((u->state == UPLINK_JOINED || u->state == UPLINK_RUNNING) &&
 	    now_ms - u->last_tx_ms >= (ping_ms < CONTROL_PING_MS ? ping_ms : CONTROL_PING_MS) && !u->sent_off &&
 	    u->control_off == u->control_len)

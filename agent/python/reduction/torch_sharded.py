@@ -76,13 +76,14 @@ class ShardedOperations:
     _note: Callable[[Any], Any]
     _inner: Callable[[Optional[torch.Tensor]], Any]
 
-    def _is_large(self, tensors: Sequence[torch.Tensor]) -> bool:
+    def _is_large(self, tensors: Sequence[torch.Tensor], most: int = SHARDED) -> bool:
         """Returns True if the operation is one of those that are sharded where that is possible.
 
         Args:
             tensors: one rank's part.
+            most: bytes of a part that is not large.
         """
-        return self._size > 1 and size_of(tensors) > SHARDED
+        return self._size > 1 and size_of(tensors) > most
 
     def _is_sharded(self, parts: Sequence[torch.Tensor]) -> bool:
         """Returns True if a large operation is one of this file. On a GPU the ranks have agreed then.
@@ -186,7 +187,7 @@ class ShardedOperations:
 
     def _scatter_parts(self, parts: List[torch.Tensor], wholes: List[torch.Tensor], op: str, timeout: Any) -> Any:
         sent, dense = [dense_of(x) for x in wholes], [dense_of(x) for x in parts]
-        large = self._is_large(parts) or is_plain(parts) and self._size > 1 and size_of(parts) > SCATTERED
+        large = self._is_large(parts, SCATTERED if is_plain(parts) else SHARDED)
         sums: List[torch.Tensor] = []  # if the ranks cannot shard
         copies = _copies(parts, dense)
 

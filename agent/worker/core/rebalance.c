@@ -30,17 +30,19 @@ static void rebalance_add_paths(const struct control_load *lane, struct balance_
 static void rebalance_gather_shares(const struct exchange *x, struct balance_reducer r[RS_REDUCERS_MAX])
 {
 	for (unsigned i = 0; i < x->params->reducers_n; i++)
-		r[i] = (struct balance_reducer){.lives = !x->relaying && exchange_lives(x, i)};
-	for (unsigned s = 0; s < x->params->shards && !x->relaying; s++) {
-		r[x->owner[s]].share++;
-		r[x->params->home[s]].home++;
+		r[i] = (struct balance_reducer){.lives = exchange_lives(x, i)};
+	if (!x->relaying) {
+		for (unsigned s = 0; s < x->params->shards; s++) {
+			r[x->owner[s]].share++;
+			r[x->params->home[s]].home++;
+		}
+		return;
 	}
-	for (unsigned i = 0; i < x->links_n && x->relaying; i++) {
-		struct balance_reducer *of = &r[x->links[i].reducer];
-
-		of->share += x->links[i].relayed.n;
-		of->home = of->share;
-		of->lives = of->share && exchange_lives(x, x->links[i].reducer);
+	for (unsigned i = 0; i < x->links_n; i++)
+		r[x->links[i].reducer].share += x->links[i].relayed.n;
+	for (unsigned i = 0; i < x->params->reducers_n; i++) {
+		r[i].home = r[i].share;
+		r[i].lives = r[i].lives && r[i].share;
 	}
 }
 

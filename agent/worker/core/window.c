@@ -28,6 +28,11 @@ void window_widen(struct window *w, uint32_t most)
 	w->most = most;
 }
 
+static uint32_t window_larger(uint32_t a, uint32_t b)
+{
+	return a > b ? a : b;
+}
+
 void window_keep(struct window *w, uint32_t least)
 {
 	rs_assert(least > 0);
@@ -123,7 +128,7 @@ static void window_follow(struct window *w, const struct window_signal *s, uint6
 	} else if (queued_us > window_full_us(s) && !little) {
 		w->starting = false;
 		if (w->limit > w->least)
-			w->limit -= 1 + w->limit / 8;
+			w->limit = window_larger(w->limit - 1 - w->limit / 8, w->least);
 	} else if ((queued_us < WINDOW_ROOM_US || little) && limited && now_ms >= w->hold_until_ms) {
 		window_grow(w);
 	}
