@@ -185,7 +185,7 @@ static void add_session(Reduction__V1__JobStatus *job, const struct lane_report_
 	rank->missing_ms = s->missing_ms > rank->missing_ms ? s->missing_ms : rank->missing_ms;
 }
 
-/* Adds a connection of a relay. Waiting on several of them at the same time counts once. */
+/* Adds a connection of a relay. Waiting on several at the same time counts once. */
 static void add_relay(struct status_reply *r, Reduction__V1__JobStatus *job, const struct lane_report_relay *from)
 {
 	uint64_t second_ms = from->second_waited_ms < UINT32_MAX ? from->second_waited_ms : UINT32_MAX;
