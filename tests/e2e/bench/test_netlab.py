@@ -88,7 +88,8 @@ class Plan(unittest.TestCase):
             ("racks2-k10-4to1", "groups"): (1, 1, 1.75, 1.75), ("racks2-k10-8to1", "groups"): (2, 1, 3.5, 2),
             ("racks2-mixed-4to1", "groups"): (35 / 32, 1, 1.75, 1.75),
             ("racks3-4to1", "flat"): (4, 4, 11 / 6, 11 / 6), ("racks3-4to1", "groups"): (5 / 4, 1, 11 / 6, 11 / 6),
-            ("zones-20ms-cubic", "groups"): (5 / 4, 1, 1.75, 1.75), ("zones-20ms-bbr", "groups"): (5 / 4, 1, 1.75, 1.75),
+            ("zones-20ms-cubic", "groups"): (5 / 4, 1, 1.75, 1.75),
+            ("zones-20ms-bbr", "groups"): (5 / 4, 1, 1.75, 1.75),
         }  # fmt: skip
         for (name, of), numbers in expected.items():
             with self.subTest(name, of=of):
