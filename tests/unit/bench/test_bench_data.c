@@ -18,21 +18,33 @@ static const int worlds[] = {1, 2, 3, 4, 8, 16, 64, 130};
 #endif
 enum { WORLDS = sizeof(worlds) / sizeof(worlds[0]) };
 
+static uint8_t data_of[130][BENCH_PERIOD * 8]; /* all ranks' elements of one case */
+
+static void make_data(enum rs_dtype dtype, enum rs_op op, int world, bool near)
+{
+	static struct bench_pattern p;
+
+	for (int r = 0; r < world; r++) {
+		(near ? bench_pattern_init_near : bench_pattern_init)(&p, dtype, op, r, world);
+		memcpy(data_of[r], p.mine, BENCH_PERIOD * p.elem);
+	}
+}
+
 /* The kernels' result for all ranks' data, in the order of ranks or in reverse. */
 static void reduce_all(uint8_t *out, enum rs_dtype dtype, enum rs_op op, int world, bool backwards)
 {
-	static struct bench_pattern p;
 	static uint64_t acc[BENCH_PERIOD];
 	const struct rs_kernels *k;
 	struct rs_err e;
 
 	ck_assert_int_eq(rs_kernels_select("scalar", &k, &e), 0);
 	for (int i = 0; i < world; i++) {
-		bench_pattern_init(&p, dtype, op, backwards ? world - 1 - i : i, world);
+		const uint8_t *data = data_of[backwards ? world - 1 - i : i];
+
 		if (i == 0)
-			k->load[dtype](acc, p.mine, BENCH_PERIOD);
+			k->load[dtype](acc, data, BENCH_PERIOD);
 		else
-			k->reduce[op][dtype](acc, p.mine, BENCH_PERIOD);
+			k->reduce[op][dtype](acc, data, BENCH_PERIOD);
 	}
 	if (op == RS_AVG)
 		k->divide[dtype](acc, (uint64_t)world, BENCH_PERIOD);
@@ -47,6 +59,7 @@ START_TEST(expected_is_what_the_kernels_compute)
 	enum rs_op op = (enum rs_op)(_i % RS_OP_NR);
 
 	for (int w = 0; w < WORLDS; w++) {
+		make_data(dtype, op, worlds[w], false);
 		bench_pattern_init(&p, dtype, op, 0, worlds[w]);
 		for (int backwards = 0; backwards < 2; backwards++) {
 			reduce_all(out, dtype, op, worlds[w], backwards);
@@ -77,6 +90,7 @@ START_TEST(in_place_data_stays_finite)
 			continue;
 		}
 		ck_assert_uint_ge(lasts, 1);
+		make_data(dtype, op, world, false);
 		reduce_all(now, dtype, op, world, false);
 		for (n = 1; k->nonfinite[dtype](now, BENCH_PERIOD) == BENCH_PERIOD; n++) {
 			k->load[dtype](acc, now, BENCH_PERIOD);
@@ -126,8 +140,8 @@ START_TEST(a_chunk_in_the_wrong_place_is_wrong)
 }
 END_TEST
 
-/* The result of an all-reduce of the data of bench_pattern_init_near over two nodes, with
- * odd and even ranks. left_out: the rank whose data does not arrive. */
+/* The result of an all-reduce of bench_pattern_init_near's data over two nodes, with odd
+ * and even ranks. left_out: the rank whose data does not arrive. */
 struct near_case {
 	enum rs_wire up, down;
 	enum rs_op op;
@@ -136,7 +150,6 @@ struct near_case {
 };
 static void reduce_encoded(float *out, const struct near_case *c)
 {
-	static struct bench_pattern p;
 	static float node[BENCH_PERIOD], sum[BENCH_PERIOD];
 	static unsigned char wire[BENCH_PERIOD * sizeof(float)];
 	const struct rs_kernels *k = rs_kernels_usable(0);
@@ -145,9 +158,8 @@ static void reduce_encoded(float *out, const struct near_case *c)
 	for (int first = 0; first < 2 && first < c->world; first++) {
 		memset(node, 0, sizeof(node));
 		for (int r = first; r < c->world; r += 2) {
-			bench_pattern_init_near(&p, RS_FLOAT32, c->op, r, c->world);
 			if (r != c->left_out)
-				k->reduce[RS_SUM][RS_FLOAT32](node, p.mine, BENCH_PERIOD);
+				k->reduce[RS_SUM][RS_FLOAT32](node, data_of[r], BENCH_PERIOD);
 		}
 		if (c->random && k->encode_random[c->up])
 			k->encode_random[c->up](wire, node, BENCH_PERIOD, (uint64_t)c->world, (uint64_t)first);
@@ -173,9 +185,10 @@ START_TEST(encoded_sums_are_near_what_is_expected)
 		c.op = at % 2 ? RS_AVG : RS_SUM;
 		c.random = at / 2 % 2;
 		c.world = few[at / 4];
+		make_data(RS_FLOAT32, c.op, c.world, true);
+		bench_pattern_init_near(&p, RS_FLOAT32, c.op, 0, c.world);
 		for (c.left_out = -1; c.left_out < c.world; c.left_out += 1 + c.world / 8) {
 			reduce_encoded(out, &c);
-			bench_pattern_init_near(&p, RS_FLOAT32, c.op, 0, c.world);
 			if (c.left_out < 0)
 				ck_assert_msg(!bench_pattern_wrong(&p, out, BENCH_PERIOD), "%s of %d as %s and %s",
 					      rs_op_name(c.op), c.world, rs_wire_name(c.up), rs_wire_name(c.down));
