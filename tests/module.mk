@@ -129,7 +129,8 @@ test-programs: all core-programs $(e2e_bin) $(e2e_help)
 # Two parts, of which tests/run.py --help says what is in them: 'make test' for every
 # change, 'make test-all' for both. With WERROR, as in continuous integration, test-all
 # also checks the format and compiles everything with clang, whose warnings do not depend
-# on optimization. REST=1 leaves out what 'make test' has run.
+# on optimization. REST=1 leaves out what 'make test' has run, TURN=I/N most end-to-end
+# tests under sanitizers, BUILT=1 the builds, which 'make test-all-build' has made.
 test_builds := $(BUILD)/default $(BUILD)/address-undefined=address,undefined $(BUILD)/thread=thread
 layering    := --check '$(MAKE) BUILD=$(BUILD) CC="$(CC)" layering'
 checks      := $(if $(WERROR),--check '$(MAKE) BUILD=$(BUILD) lint' \
@@ -147,8 +148,8 @@ test-all-build: test-build ## the same for 'make test-all'
 	$(MAKE) rpm || echo "no archive and no rpm here: their tests are skipped"
 test: test-build ## install what is missing, build, and run the tests that every change needs: about 10 minutes
 	$(RUN) --part test --again 3 $(layering) $(test_builds)
-test-all: test-all-build ## all tests: also Slurm, Kubernetes, packages, end to end under sanitizers; REST=1: without those of make test
-	$(RUN) $(if $(REST),--part rest) --again 3 $(if $(REST),,$(layering)) $(checks) $(test_builds)
+test-all: $(if $(BUILT),,test-all-build) ## all tests: also Slurm, Kubernetes, packages, end to end under sanitizers; REST=1: without those of make test
+	$(RUN) $(if $(REST),--part rest) $(if $(TURN),--turn $(TURN)) --again 3 $(if $(REST),,$(layering)) $(checks) $(test_builds)
 
 # the newest tag, or before the first one a commit: with the whole history only
 compat: all ## let workers and reducers of the release before this one meet those of this one; builds the old ones first

@@ -43,6 +43,9 @@ that is, if they live 5 s after its end; such processes are killed.
 for a short time, and in the default build the end-to-end tests without `all-only`, each once. --part rest: all others,
 which `make test-all` runs too: longer simulations, end-to-end tests with `all-only`, over gRPC, and under sanitizers.
 
+--turn I/N: of the end-to-end programs under each sanitizer, only each N-th, from number I on. For continuous
+integration, where N commits run all of them.
+
 --again N: on a busy machine a time limit within an end-to-end test may be too short. Up to N end-to-end programs that
 failed run once more at the end, with nothing beside them, and the second result counts. The output of the first is
 shown all the same, and the end names these programs: each is a test to repair. There is no second run after a report of
@@ -161,6 +164,14 @@ def in_part(part, source, words, san):
     return (part == "test") == (kind != "e2e" or not san and "all-only" not in words)
 
 
+def turn_of(text):
+    """Returns (I, N) of "I/N"."""
+    found = re.fullmatch(r"(\d+)/([1-9]\d*)", text)
+    if not found or int(found[1]) >= int(found[2]):
+        raise argparse.ArgumentTypeError(f'found "{text}", expected I/N with I from 0 to N - 1, such as 0/2')
+    return int(found[1]), int(found[2])
+
+
 def program(source, words, build, san, part=None):
     unit, sim, fuzz, e2e = (kind_of(source) == kind for kind in KINDS)
     label = f"{san or 'default'} {source.relative_to(ROOT / 'tests').with_suffix('')}"
@@ -193,7 +204,7 @@ def over_grpc(source, words, build, san):
     return p
 
 
-def programs(folders, only, match, part=None):
+def programs(folders, only, match, part=None, turn=(0, 1)):
     """Yields lists of programs: for each folder and kind, first the programs and then their runs over gRPC."""
     for folder in folders:
         name, _, san = folder.partition("=")
@@ -203,6 +214,8 @@ def programs(folders, only, match, part=None):
             build = (ROOT / name).resolve()
             pairs = [(s, needs(s)) for s in sources]
             chosen = [(s, w) for s, w in pairs if match in name_of(s) and ("thread" not in san or under_tsan(s, w))]
+            if san and kind == "e2e":
+                chosen = chosen[turn[0] :: turn[1]]
             yield [program(s, w, build, san, part) for s, w in chosen if in_part(part, s, w, san)]
             yield [p for s, w in chosen if part != "test" and (p := over_grpc(s, w, build, san))]
 
@@ -373,6 +386,7 @@ def main():
     parser.add_argument("--check", action="append", default=[], metavar="COMMAND", help="may be repeated")
     parser.add_argument("--only", choices=KINDS)
     parser.add_argument("--part", choices=("test", "rest"), help="default: both")
+    parser.add_argument("--turn", type=turn_of, default=(0, 1), metavar="I/N", help="default 0/1: all programs")
     parser.add_argument("--match", default="", help="only programs with this in their folder or name")
     parser.add_argument("--jobs", type=int, default=min(4, 2 + (os.cpu_count() or 1)), help="programs at once")
     parser.add_argument("--again", type=int, default=0, metavar="N", help="programs that may have a second run; 0")
@@ -382,7 +396,7 @@ def main():
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     checks = [Program(f"check {c}", ["/bin/sh", "-c", c], "status", 900) for c in args.check]
     try:
-        todo = [p for group in programs(args.folders, args.only, args.match, args.part) for p in group]
+        todo = [p for group in programs(args.folders, args.only, args.match, args.part, args.turn) for p in group]
     except ValueError as exc:
         print(f"run.py: {exc}", file=sys.stderr)
         return 2

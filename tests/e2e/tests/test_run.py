@@ -61,9 +61,9 @@ class Tree(unittest.TestCase):
         path.write_text(f"# {LICENCE}\n{lines}\n" if path.suffix == ".py" else f"/* {LICENCE} */\n{lines}\n")
         return path
 
-    def chosen(self, folder, only=None, match="", part=None):
+    def chosen(self, folder, only=None, match="", part=None, turn=(0, 1)):
         """{label: program} of a build."""
-        return {p.label: p for group in run.programs([folder], only, match, part) for p in group}
+        return {p.label: p for group in run.programs([folder], only, match, part, turn) for p in group}
 
 
 class Lines(Tree):
@@ -102,6 +102,30 @@ class Lines(Tree):
                    for f, s in (("default", "default"), ("san=address", "address")) for p in ("test", "rest", None)]
         self.assertEqual(seconds, ["60", "240", "240", "20", "60", "60"])
         self.assertIn("default e2e/test_e over gRPC", self.chosen("default", part="rest"))
+
+    def test_turns(self):
+        """Each end-to-end program under a sanitizer has one turn; all others are in each."""
+        for name in ("unit/test_a.c", "sim/test_b.c", "fuzz/fuzz_c.c"):
+            self.source(name, "/* run: idle */" if name.startswith("sim") else "")
+        for name in "defgh":
+            self.source(f"e2e/test_{name}.py", "# run: alone")
+        for folder in ("san=address", "san=thread", "default"):
+            whole = list(self.chosen(folder))
+            turns = [list(self.chosen(folder, turn=(i, 2))) for i in range(2)]
+            e2e = [[label for label in turn if " e2e/" in label] for turn in turns]
+            if folder == "default":
+                self.assertEqual(turns, [whole, whole])
+                continue
+            self.assertEqual([len(turn) for turn in e2e], [3, 2])
+            self.assertEqual(sorted(e2e[0] + e2e[1]), [label for label in whole if " e2e/" in label])
+            for turn, own in zip(turns, e2e):
+                self.assertEqual(set(turn) - set(own), {label for label in whole if " e2e/" not in label})
+
+    def test_wrong_turns(self):
+        self.assertEqual(run.turn_of("1/2"), (1, 2))
+        for text in ("2/2", "1", "a/2", "0/0", "-1/2", ""):
+            with self.subTest(text), self.assertRaisesRegex(run.argparse.ArgumentTypeError, "expected I/N"):
+                run.turn_of(text)
 
 
 
