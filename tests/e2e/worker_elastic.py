@@ -73,6 +73,8 @@ while step < steps:
         say("saved", step=step)
 if state:
     state.close()
+else:
+    torch.distributed.destroy_process_group()  # a rank that ends without it looks lost to those that still receive
 crc = zlib.crc32(b"".join(p.detach().numpy().tobytes() for p in net.parameters()))
 say("trained", crc=crc, restarts=restarts)
 os._exit(0)  # gloo's threads and torch's destructors can deadlock (torch 1.13)
