@@ -190,11 +190,13 @@ void tcp_conn_keep_alive(int fd)
 	setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &idle_s, sizeof idle_s);
 }
 
-void tcp_conn_pace(int fd)
+void tcp_conn_pace(int fd, uint64_t most)
 {
-	unsigned long most = ULONG_MAX - 1; /* bytes a second; ULONG_MAX: no pacing. Old kernels read 32 bits of it */
+	unsigned long rate = ULONG_MAX - 1; /* ULONG_MAX: no pacing. Old kernels read 32 bits of it */
 
-	setsockopt(fd, SOL_SOCKET, SO_MAX_PACING_RATE, &most, sizeof most);
+	if (most && most < rate)
+		rate = (unsigned long)most;
+	setsockopt(fd, SOL_SOCKET, SO_MAX_PACING_RATE, &rate, sizeof rate);
 }
 
 void tcp_conn_plain(struct tcp_conn *c, int fd)

@@ -80,9 +80,9 @@ void tcp_conn_tune(int fd, uint32_t detect_ms);
 /* Sets the options for keepalive alone. */
 void tcp_conn_keep_alive(int fd);
 /* For long links: the kernel spaces segments out in time, at the rate of the congestion
- * control. Otherwise CUBIC sends a whole window at once after a pause. BBR does so by
- * itself. */
-void tcp_conn_pace(int fd);
+ * control, but at `most` bytes a second at most; 0: any. Otherwise CUBIC sends a whole
+ * window at once after a pause. BBR spaces out by itself. */
+void tcp_conn_pace(int fd, uint64_t most);
 
 /* Makes a plain connection of fd, which it owns from here on. */
 void tcp_conn_plain(struct tcp_conn *c, int fd);

@@ -218,7 +218,7 @@ struct lane_conn *lane_tcp_new(struct lane_conns *all, struct tcp_conn *tcp, uin
 	tcp_conn_move(&c->tcp, tcp);
 	tcp_conn_tune(c->tcp.fd, silence_ms);
 	if (tcp_path(c->tcp.fd, &path) && path.min_rtt_us >= RS_LONG_US)
-		tcp_conn_pace(c->tcp.fd);
+		tcp_conn_pace(c->tcp.fd, 0);
 	return &c->conn;
 }
 

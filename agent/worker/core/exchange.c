@@ -263,6 +263,7 @@ void exchange_set_path(struct exchange *x, unsigned link, const struct window_si
 {
 	x->links[link].rtt_us = s->min_rtt_us;
 	x->links[link].paced = s->paced;
+	x->links[link].estimate = s->estimate;
 }
 
 bool exchange_wants_signal(const struct exchange *x, unsigned link)
@@ -275,6 +276,7 @@ void exchange_signal(struct exchange *x, unsigned link, const struct window_sign
 	struct link *l = &x->links[link];
 
 	l->wants_signal = false;
+	l->estimate = s->estimate;
 	window_keep(&l->window, l->lookahead.limit / LOOKAHEAD_HOPS);
 	window_signal(&l->window, s, now_ms);
 }

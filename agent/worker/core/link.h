@@ -137,6 +137,7 @@ struct link {
 	uint32_t most_window;      /* the largest window that START may give: what HELLO has said */
 	uint32_t rtt_us;           /* of the connection when it was made; 0: not known */
 	bool paced;                /* as in struct window_signal */
+	uint64_t estimate;         /* the same, of the last signal */
 
 	char source[CONTROL_SOURCE]; /* address of this end; "": unknown */
 	/* what the proofs cover: the channel binding, and HELLO as it was sent */

@@ -95,6 +95,7 @@ struct window_signal {
 	 * be in flight. 0: they are not. */
 	uint32_t local_bytes;
 	bool paced;        /* congestion control follows rate and round trip (BBR), and does not fill queues */
+	uint64_t estimate; /* bytes a second that it can carry, as congestion control says; 0: not known yet */
 	bool single_chunk; /* two chunks in flight are not better than one */
 };
 

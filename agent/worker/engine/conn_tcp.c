@@ -46,6 +46,7 @@ struct tcp {
 	bool local;      /* both ends are on this machine */
 	uint32_t serial; /* of the socket: reports of an earlier socket are ignored */
 	uint32_t events; /* polled events */
+	uint64_t pace;   /* bytes a second at which the socket may send; 0: any */
 	struct tcp_conn tcp;
 };
 
@@ -181,10 +182,15 @@ static void conn_tcp_poll_for(struct tcp *c, uint32_t events)
 static void conn_tcp_take_signal(struct tcp *c)
 {
 	struct window_signal signal = {.local_bytes = c->local ? WINDOW_LOCAL_BYTES : 0};
-	uint64_t busy_us;
+	uint64_t busy_us, pace;
 
-	if (exchange_wants_signal(c->conn.en->x, c->conn.link) && (c->local || tcp_signal(c->tcp.fd, &signal)))
+	if (exchange_wants_signal(c->conn.en->x, c->conn.link) && (c->local || tcp_signal(c->tcp.fd, &signal))) {
 		exchange_signal(c->conn.en->x, c->conn.link, &signal, conn_tcp_now(c));
+		pace = exchange_pacing(c->conn.en->x, c->conn.link);
+		if (pace != c->pace)
+			tcp_conn_pace(c->tcp.fd, pace);
+		c->pace = pace;
+	}
 	if (exchange_wants_load(c->conn.en->x, c->conn.link) && tcp_busy(c->tcp.fd, &busy_us))
 		exchange_load(c->conn.en->x, c->conn.link, busy_us, conn_tcp_now(c));
 }
@@ -294,10 +300,11 @@ static void conn_tcp_up(struct tcp *c)
 		exchange_bind(c->conn.en->x, c->conn.link, binding, sizeof binding);
 	tcp_source(c->tcp.fd, source);
 	exchange_set_source(c->conn.en->x, c->conn.link, source);
+	c->pace = 0;
 	if (tcp_signal(c->tcp.fd, &signal)) {
 		exchange_set_path(c->conn.en->x, c->conn.link, &signal);
 		if (signal.min_rtt_us >= RS_LONG_US)
-			tcp_conn_pace(c->tcp.fd);
+			tcp_conn_pace(c->tcp.fd, 0);
 	}
 	c->state = CONN_UP;
 	c->shut = false;
