@@ -232,8 +232,9 @@ void exchange_sent(struct exchange *x, unsigned link, size_t n, uint64_t now_ms)
 bool exchange_wants_signal(const struct exchange *x, unsigned link);
 void exchange_signal(struct exchange *x, unsigned link, const struct window_signal *s, uint64_t now_ms);
 /* Called after each signal. Returns the bytes a second at which the link's connection may
- * send from now on; 0: any. There is no limit while a link with shards has no estimate, which is
- * so while BBR starts, nor in jobs with relays, whose links carry different sums. */
+ * send from now on; 0: any. There is no limit while a link with shards has no estimate,
+ * which is so while BBR starts, nor in jobs with relays, whose links carry different
+ * sums. */
 uint64_t exchange_pacing(struct exchange *x, unsigned link);
 
 /* Returns true if the exchange wants to know how busy the link's connection is: some
