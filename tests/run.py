@@ -43,8 +43,8 @@ that is, if they live 5 s after its end; such processes are killed.
 for a short time, and in the default build the end-to-end tests without `all-only`, each once. --part rest: all others,
 which `make test-all` runs too: longer simulations, end-to-end tests with `all-only`, over gRPC, and under sanitizers.
 
---turn I/N: of the end-to-end programs under each sanitizer, only each N-th, from number I on. For continuous
-integration, where N commits run all of them.
+--turn I/N: of the end-to-end programs under each sanitizer, only each N-th, from number I on. All turns together run
+all of them.
 
 --again N: on a busy machine a time limit within an end-to-end test may be too short. Up to N end-to-end programs that
 failed run once more at the end, with nothing beside them, and the second result counts. The output of the first is

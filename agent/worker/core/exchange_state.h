@@ -116,8 +116,8 @@ struct exchange {
 	uint64_t view_number;              /* of `view` */
 	uint16_t *owner, *lane_of;         /* [shards] in this view */
 	uint16_t *relay, *relay_lane;      /* the same of the relays of this rank's group; RS_NO_RELAY: none */
-	uint32_t link_rounds;              /* of the first link, for .. */
 	uint64_t link_rate;                /* bytes a second that all links together may send; 0: any; see pacing.c */
+	uint32_t link_rounds;              /* rounds of the first link's window; each fourth sets link_rate */
 	bool relaying;                     /* the job uses relays; fixed with `features` */
 	uint64_t border[FRAME_PRIORITIES]; /* chunks before this position go straight home, since ranks may have
 					      their results */

@@ -14,7 +14,7 @@
 #include "agent/worker/core/link.h"
 
 enum {
-	PACING_PART = 1030, /* per mille of the total. With 1100 all of the gain is lost at 100 ms */
+	PACING_PART = 1030, /* per mille of the total. With fixed rates of 1100 nothing is gained at 100 ms */
 	PACING_FULL = 995,  /* per mille of what they may: the link is not the limit. Else it is 970 to 985 */
 	PACING_TRY = 1250,
 	PACING_ROUNDS = 4, /* of the window */
@@ -22,24 +22,31 @@ enum {
 
 uint64_t exchange_pacing(struct exchange *x, unsigned link)
 {
+	const struct link *mine = &x->links[link];
 	uint64_t total = 0, shards = 0;
 	unsigned first = x->links_n;
-	bool starts = x->relaying;
 
+	if (!mine->own.n)
+		return 0;
+	if (x->relaying || !mine->estimate) {
+		x->link_rate = 0;
+		return 0; /* short links have many rounds, so nothing may be looked up for each */
+	}
 	for (unsigned i = x->links_n; i-- > 0;) {
 		const struct link *l = &x->links[i];
 
 		if (!l->own.n)
 			continue;
+		if (!l->estimate) {
+			x->link_rate = 0;
+			return 0;
+		}
 		first = i;
-		starts = starts || !l->estimate;
 		total += l->estimate;
 		shards += l->own.n;
 	}
-	if (starts || shards == 0)
-		x->link_rate = 0;
-	else if (x->link_rate == 0 || (link == first && ++x->link_rounds % PACING_ROUNDS == 0))
+	if (x->link_rate == 0 || (link == first && ++x->link_rounds % PACING_ROUNDS == 0))
 		x->link_rate = total / 1000 *
 			       (x->link_rate && total >= x->link_rate / 1000 * PACING_FULL ? PACING_TRY : PACING_PART);
-	return shards ? x->link_rate * x->links[link].own.n / shards : 0;
+	return x->link_rate * mine->own.n / shards;
 }

@@ -141,9 +141,8 @@ START_TEST(the_rest_of_a_chunk_goes_first)
 	}
 	ck_assert_uint_eq(fw_slots_alive(&fw), 0);
 	ck_assert_uint_eq(homes.closed, _i != REST_SENT);
-	if (_i == REST_HOME_LOST)
-		v = lv_of(0, 2, 0); /* it is back */
 	if (_i == REST_HOME_LOST) {
+		v = lv_of(0, 2, 0); /* it is back */
 		rank_views(&fw, v);
 		ck_assert(all_resumed(&fw));
 	}

@@ -77,7 +77,10 @@ START_TEST(a_faster_link_is_found)
 		pace[i % LINKS] = signal_of(&x, i % LINKS, 1000000);
 	for (unsigned i = 0; i < LINKS; i++)
 		ck_assert_uint_eq(pace[i], 1030000);
-	ck_assert_uint_eq(signal_of(&x, 1, 0), 0); /* it was made anew */
+	ck_assert_uint_eq(signal_of(&x, 1, 0),
+			  0); /* it was made anew: the others have no limit until it has an estimate */
+	ck_assert_uint_eq(signal_of(&x, 0, 2000000), 0);
+	ck_assert_uint_eq(signal_of(&x, 1, 2000000), 1716666);
 }
 END_TEST
 
